@@ -18,7 +18,7 @@ test: setup lint
 	timeout $$(test -t 0 && echo --foreground) -k 30 3000 scripts/test
 
 # The tests that `make test` leaves out because they take minutes each. The two of a bound that is missed, over QUIC and over tcp-dtls, are
-# run by name, since they would fail each time (docs/reference/quic.md, "What it does not do").
+# run by name, because they would fail each time (docs/reference/quic.md, "What it does not do").
 test-long: setup
 	cargo test --release --workspace --locked --no-fail-fast -- --ignored --skip a_circuit_gets_no_more_than_its_share_beside_a_hundred_of_another_connection
 

@@ -1,7 +1,7 @@
 //! Relay cells and flow control.
 
 use heddle_proto::cell::BODY_LEN;
-use heddle_proto::cell::flow::{Sendme, Xoff, Xon};
+use heddle_proto::cell::flow_control::{Sendme, Xoff, Xon};
 use heddle_proto::cell::relay;
 use heddle_seam::rng::Seed;
 

@@ -239,7 +239,7 @@ impl World {
         );
         assert!(self.sockets.len() <= FLOWS_BORNE + FLOWS_MAX as usize, "{}", self.sockets.len());
         if self.is_over {
-            assert!(self.sockets.is_empty() && self.endpoint.held_bytes() == 0);
+            assert!(self.sockets.is_empty() && self.endpoint.buffered_bytes() == 0);
         }
     }
 

@@ -24,7 +24,7 @@ use heddle_proto::channel::Target;
 use heddle_proto::credit::{CreditMessage, CreditViolation, Ledger, N23};
 use heddle_proto::crypto::onionskin::{ClientHandshake, HandshakeType};
 use heddle_proto::crypto::tor1::{CellDigest, OriginLayers};
-use heddle_proto::flow::{FlowChoice, VegasParams, sendme_inc_acceptable};
+use heddle_proto::flow_control::{FlowChoice, VegasParams, sendme_inc_acceptable};
 use heddle_proto::params::NetworkParams;
 use heddle_seam::rng::Rng;
 use heddle_seam::time::{Duration, Instant};
@@ -432,7 +432,8 @@ impl OriginCircuit {
         let client = self.joining.take().ok_or("an answer to no handshake")?;
         let established = client.finish(reply).map_err(|_| "a handshake that does not fit")?;
         if let Some(offer) = established.congestion {
-            let ours = VegasParams::from_consensus(heddle_proto::flow::Path::Exit, &|name| self.param(name));
+            let ours =
+                VegasParams::from_consensus(heddle_proto::flow_control::Path::Exit, &|name| self.param(name));
             if !sendme_inc_acceptable(ours.sendme_cells as u8, offer.sendme_inc) {
                 return Err("an unacceptable number of cells per SENDME");
             }

@@ -11,7 +11,7 @@
 use crate::circuit::{Handshake, Hop};
 use core::fmt;
 use core::str::FromStr;
-use heddle_proto::flow::FlowChoice;
+use heddle_proto::flow_control::FlowChoice;
 use heddle_proto::ids::RsaId;
 use heddle_proto::params::NetworkParams;
 use heddle_seam::rng::Rng;

@@ -19,7 +19,7 @@ use heddle_proto::cell::stream::{Begin, BeginFlags, EndReason, Host, HostName};
 use heddle_proto::cell::{Body, CELL_LEN, CircId, Command};
 use heddle_proto::channel::{Channel, ChannelError, Incoming, StreamTransport, Target};
 use heddle_proto::credit::{CreditCell, HopCredit, N23};
-use heddle_proto::flow::FlowChoice;
+use heddle_proto::flow_control::FlowChoice;
 use heddle_proto::params::NetworkParams;
 use heddle_seam::language::Plain;
 use heddle_seam::node::{Output, SocketId};

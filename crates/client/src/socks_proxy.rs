@@ -24,7 +24,7 @@ use circuits::Circuits;
 use core::convert::Infallible;
 use heddle_proto::channel::StreamTransport;
 use heddle_proto::credit::HopCredit;
-use heddle_proto::flow::FlowChoice;
+use heddle_proto::flow_control::FlowChoice;
 use heddle_seam::language::Language;
 use heddle_seam::node::{Input, Node, Output, SocketId};
 use heddle_seam::rng::{Rng, Seed};

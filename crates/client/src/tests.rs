@@ -72,7 +72,7 @@ impl Path {
         relay::write(&mut body, command, stream, data, &mut self.rng);
         self.layers[hop].originate(&mut body);
         for layer in self.layers[..hop].iter_mut().rev() {
-            layer.backward_in_place(&mut body);
+            layer.backward(&body.clone(), &mut body);
         }
         body
     }

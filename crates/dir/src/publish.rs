@@ -49,7 +49,7 @@ pub struct PublishView {
 pub enum Listing {
     /// With a descriptor that it finds good.
     Listed,
-    /// With the flag `StaleDesc`, since the consensus's `valid-after`, in seconds since 1970.
+    /// With the flag `StaleDesc` ever since this `valid-after` of the consensus, in seconds since 1970.
     Stale { since_unix_s: u64 },
     /// Not at all.
     Unlisted,

@@ -96,7 +96,14 @@ pub fn run(args: BookArgs) -> Result<ExitCode, Box<dyn Error>> {
 fn list(book: &Book, json: bool) -> Result<(), Box<dyn Error>> {
     let all = &book.measurements;
     if json {
-        let describe = |wanted: &book::Wanted| json!({ "name": wanted.name, "page": wanted.page, "command": wanted.command, "minutes": wanted.minutes });
+        let describe = |wanted: &book::Wanted| {
+            json!({
+                "name": wanted.name,
+                "page": wanted.page,
+                "command": wanted.command,
+                "minutes": wanted.minutes,
+            })
+        };
         return print_json(&all.iter().map(describe).collect());
     }
     let width = all.iter().map(|wanted| wanted.name.len()).max().unwrap_or(0);

@@ -134,7 +134,7 @@ struct Pair<'a> {
 }
 
 /// What a relay holds at one moment.
-struct Held {
+struct Taken {
     usage: Usage,
     sockets: Counts,
 }
@@ -157,11 +157,11 @@ impl Pair<'_> {
         let mut crowd = Crowd::start(&options, &Seed::from_bytes(&[7; 32]))?;
         let early = self.find_each_other(&mut crowd, proxies)?;
         std::thread::sleep(REST);
-        let (idle, lanes) = (self.held()?, self.lanes()?);
+        let (idle, lanes) = (self.taken()?, self.lanes()?);
         let begun = Instant::now();
         crowd.open(early + args.count, PATIENCE)?;
         let seconds = begun.elapsed().as_secs_f64();
-        let full = self.held()?;
+        let full = self.taken()?;
         interrupt::check()?;
         let share = (self.lanes()? - lanes) / args.count as f64;
         if share < SHARE_MIN {
@@ -214,9 +214,10 @@ impl Pair<'_> {
         Ok(metrics.sum("heddle_lanes", &[("transport", self.kind.name())]))
     }
 
-    fn held(&self) -> Result<Vec<Held>, Failure> {
-        let held = |relay: &&Relay| Ok(Held { usage: relay.usage()?, sockets: sockets::count(relay.pid())? });
-        self.relays.iter().map(held).collect()
+    fn taken(&self) -> Result<Vec<Taken>, Failure> {
+        let taken =
+            |relay: &&Relay| Ok(Taken { usage: relay.usage()?, sockets: sockets::count(relay.pid())? });
+        self.relays.iter().map(taken).collect()
     }
 }
 

@@ -15,7 +15,7 @@ use heddle_dir::keys::DataDirectoryLock;
 use heddle_net::process::{SIGINT, SIGTERM, SignalThread, raise_descriptor_limit};
 use heddle_net::{EventLoop, LoopHandle, Options, SystemEntropy, wall_clock};
 use heddle_proto::credit::HopCredit;
-use heddle_proto::flow::FlowChoice;
+use heddle_proto::flow_control::FlowChoice;
 use heddle_seam::rng::{Entropy, Seed};
 use heddle_transport::tls::{TlsOptions, TlsTransport};
 use serde_json::{Value, json};

@@ -239,8 +239,8 @@ impl Emulation {
                 addresses: host.addresses.clone(),
                 congestion_control: host.congestion_control.clone(),
                 device_drops,
-                up_drops: summary::link_drops(engine.topology.up_stats(id)),
-                down_drops: summary::link_drops(engine.topology.down_stats(id)),
+                up_drops: summary::interface_drops(engine.topology.up_stats(id)),
+                down_drops: summary::interface_drops(engine.topology.down_stats(id)),
             });
         }
         let (tally, totals) = (&engine.tally, engine.topology.totals());

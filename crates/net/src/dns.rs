@@ -37,7 +37,7 @@ use tokio::task::AbortHandle;
 const NAME_LEN_MAX: usize = 255;
 
 /// Sockets that a question may hold at once: for each family of addresses, one for each time that the library sends it
-/// in a datagram, since an earlier one still waits for its answer, and a connection for an answer that no datagram
+/// in a datagram, because an earlier one still waits for its answer, and a connection for an answer that no datagram
 /// holds, which stays open for others.
 ///
 /// ```text

@@ -217,7 +217,7 @@ impl<L: Language, N: Node<L>> EventLoop<L, N> {
     /// Runs until [`LoopHandle::stop`] and returns the node. Fails when the kernel refuses to wait,
     /// or when a worker or the resolver panicked.
     pub fn run(mut self) -> io::Result<N> {
-        // Not a field, since an event may be a pointer to the compiler, which ties it to a thread.
+        // Not a field, because an event may be a pointer to the compiler, which ties it to a thread.
         let mut events = Vec::with_capacity(EVENTS_MAX);
         self.fire_timers();
         while !self.stopping {

@@ -25,7 +25,7 @@ const MESSAGE_LEN_MAX: usize = 64 * 1024;
 /// What one segmented send may carry: an IPv4 packet less its headers.
 const SEND_LEN_MAX: usize = 65_535 - 20 - 8;
 /// Bytes that wait while the kernel has no room, a segmented send or a few. What comes beyond is dropped.
-const HELD_BYTES_MAX: usize = 256 * 1024;
+const WAITING_BYTES_MAX: usize = 256 * 1024;
 /// What is asked of the kernel for each direction. It gives as much as `net.core.rmem_max` and `wmem_max` let it.
 const BUFFER_BYTES: usize = 4 << 20;
 
@@ -55,11 +55,11 @@ pub(crate) struct Port {
     /// Whether it stands in the loop's queue of ports to receive from.
     pub queued: bool,
     /// What waits for room, each with how much of it is sent; oldest first.
-    held: VecDeque<Held>,
-    held_bytes: usize,
+    waiting: VecDeque<Waiting>,
+    buffered_bytes: usize,
 }
 
-struct Held {
+struct Waiting {
     transmit: Transmit,
     data: Vec<u8>,
     sent: usize,
@@ -90,8 +90,8 @@ impl Port {
             writable: true,
             room_watched: false,
             queued: false,
-            held: VecDeque::new(),
-            held_bytes: 0,
+            waiting: VecDeque::new(),
+            buffered_bytes: 0,
         })
     }
 
@@ -160,31 +160,31 @@ impl Port {
     /// Sends what the node handed over, or holds it while the kernel has no room. `data` is empty afterwards, and may
     /// be another buffer.
     pub fn send(&mut self, transmit: Transmit, data: &mut Vec<u8>, counters: &mut Counters) {
-        let sent = match self.held.is_empty() {
+        let sent = match self.waiting.is_empty() {
             true => self.send_from(&transmit, data, 0, counters),
             false => 0,
         };
         if sent < data.len() {
-            if self.held_bytes + data.len() > HELD_BYTES_MAX {
+            if self.buffered_bytes + data.len() > WAITING_BYTES_MAX {
                 counters.datagrams_dropped += datagrams(data.len() - sent, transmit.stride);
             } else {
-                self.held_bytes += data.len();
-                self.held.push_back(Held { transmit, data: std::mem::take(data), sent });
+                self.buffered_bytes += data.len();
+                self.waiting.push_back(Waiting { transmit, data: std::mem::take(data), sent });
             }
         }
         data.clear();
     }
 
-    /// Sends what is held, as far as the kernel has room.
+    /// Sends what waits, as far as the kernel has room.
     pub fn flush(&mut self, counters: &mut Counters) {
         while self.writable
-            && let Some(mut held) = self.held.pop_front()
+            && let Some(mut first) = self.waiting.pop_front()
         {
-            held.sent = self.send_from(&held.transmit, &held.data, held.sent, counters);
-            if held.sent < held.data.len() {
-                return self.held.push_front(held);
+            first.sent = self.send_from(&first.transmit, &first.data, first.sent, counters);
+            if first.sent < first.data.len() {
+                return self.waiting.push_front(first);
             }
-            self.held_bytes -= held.data.len();
+            self.buffered_bytes -= first.data.len();
         }
     }
 
@@ -417,12 +417,12 @@ mod tests {
         for n in 0..3 {
             port.send(transmit, &mut vec![n; 2500], &mut counters);
         }
-        assert_eq!((counters.datagram_sends, port.held_bytes), (0, 7500));
+        assert_eq!((counters.datagram_sends, port.buffered_bytes), (0, 7500));
         port.writable = true;
         // It comes after what waits, though there is room for it.
         port.send(transmit, &mut vec![3; 2500], &mut counters);
         port.flush(&mut counters);
-        assert_eq!((counters.datagrams_sent, port.held_bytes, port.held.len()), (12, 0, 0));
+        assert_eq!((counters.datagrams_sent, port.buffered_bytes, port.waiting.len()), (12, 0, 0));
         let mut buf = [0; 2000];
         for n in 0..4 {
             for len in [1000, 1000, 500] {
@@ -442,9 +442,9 @@ mod tests {
             let mut data = vec![7; 50_000];
             port.send(transmit, &mut data, &mut counters);
             assert!(data.is_empty());
-            assert!(port.held_bytes <= HELD_BYTES_MAX);
+            assert!(port.buffered_bytes <= WAITING_BYTES_MAX);
         }
-        assert_eq!((port.held.len(), counters.datagrams_dropped), (5, 250));
+        assert_eq!((port.waiting.len(), counters.datagrams_dropped), (5, 250));
     }
 
     /// What `docs/reference/anonymity.md` grants a stranger.

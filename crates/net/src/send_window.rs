@@ -10,7 +10,7 @@ use rustix::fd::AsFd;
 
 /// While less than this part of the window was sent, it cannot have grown much.
 const WINDOW_PARTS: usize = 4;
-/// After this time it may have shrunk, since the connection was idle or packets were lost.
+/// After this time it may have shrunk, because the connection was idle or packets were lost.
 const AGE_MAX: Duration = Duration::from_millis(100);
 
 /// What the kernel said of a connection's window, and how old that is.

@@ -17,7 +17,7 @@ fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// One test, since all parts are about the whole process.
+/// One test, because all parts are about the whole process.
 #[test]
 fn descriptors_are_given_back_and_their_lack_is_survived() {
     churn_leaves_none_behind();

@@ -46,8 +46,8 @@ impl Codel {
         }
     }
 
-    /// The next packet to be put on the link, after the drops that are due, and for how many nanoseconds it waited.
-    /// `signal` drops the packet that it is given, or gives it back marked if it may be marked.
+    /// The next packet to be put on the interface, after the drops that are due, and for how many nanoseconds it
+    /// waited. `signal` drops the packet that it is given, or gives it back marked if it may be marked.
     pub(crate) fn dequeue<P>(
         &mut self,
         now: Instant,
@@ -238,7 +238,7 @@ mod tests {
         assert_eq!(marked, dropping.serve(4_000 * MS, MS / 100, 10 * MS, 50));
         assert_eq!((marking.dropped, marking.marked), (0, marked.len() as u64));
         assert_eq!(dropping.marked, 0);
-        // A slow link does not make up for marks that were due: one packet leaves, so one is marked.
+        // A slow interface does not make up for marks that were due: one packet leaves, so one is marked.
         let marked = Bench::that_marks(true).serve(20_000 * MS, 400 * MS, 500 * MS, 100);
         assert!(!marked.is_empty() && marked.windows(2).all(|times| times[0] != times[1]));
     }

@@ -9,7 +9,7 @@
 use crate::drop_log::DropLog;
 use crate::fate::{Fate, Fates};
 use crate::flight::Flight;
-use crate::link::Link;
+use crate::interface::Interface;
 use crate::loss::LossProcess;
 use crate::options::{DirectionOptions, Flap, Step};
 use crate::policer::Policer;
@@ -30,7 +30,7 @@ pub(crate) struct Direction<P> {
     steps_made: usize,
     fates: Fates,
     policer: Option<Policer>,
-    link: Link<P>,
+    interface: Interface<P>,
     flight: Flight<P>,
     /// The latest arrival so far, which the next packet does not undercut unless jitter reorders.
     last_arrival: Instant,
@@ -49,7 +49,7 @@ impl<P: Packet> Direction<P> {
             steps_made: 0,
             fates: Fates::new(options, seed),
             policer: options.policer.as_ref().map(Policer::new),
-            link: Link::new(&options.link()),
+            interface: Interface::new(&options.interface()),
             flight: Flight::new(options.in_flight_packets_max, options.in_flight_bytes_max),
             last_arrival: Instant::ZERO,
             stats: DirectionStats::default(),
@@ -88,15 +88,15 @@ impl<P: Packet> Direction<P> {
 
     /// When it has something to do.
     pub(crate) fn next_time(&self) -> Option<Instant> {
-        self.link.next_time().into_iter().chain(self.flight.next_time()).min()
+        self.interface.next_time().into_iter().chain(self.flight.next_time()).min()
     }
 
     /// Does one thing that is due at `now`, which is `next_time`: a packet leaves the rate, or arrives and is given
     /// back. Leaving comes first.
     pub(crate) fn step(&mut self, now: Instant, log: &mut DropLog<P>) -> Option<Transit<P>> {
-        if self.link.next_time() == Some(now) {
+        if self.interface.next_time() == Some(now) {
             self.make_changes(now);
-            if let Some(packet) = self.link.finish(now, log) {
+            if let Some(packet) = self.interface.finish(now, log) {
                 self.depart(now, packet, log);
             }
             return None;
@@ -108,11 +108,11 @@ impl<P: Packet> Direction<P> {
     }
 
     pub(crate) fn stats(&self) -> DirectionStats {
-        let link = self.link.stats();
+        let interface = self.interface.stats();
         let mut stats = self.stats;
-        stats.drops.add(&link.drops);
-        stats.marked = link.marked;
-        stats.queue = link.queue;
+        stats.drops.add(&interface.drops);
+        stats.marked = interface.marked;
+        stats.queue = interface.queue;
         stats.in_flight_packets = self.flight.packets();
         stats.in_flight_bytes = self.flight.bytes();
         stats
@@ -120,7 +120,7 @@ impl<P: Packet> Direction<P> {
 
     /// Packets that wait, are being put on the wire, or are on their way.
     pub(crate) fn inside(&self) -> u64 {
-        self.link.inside() + self.flight.packets()
+        self.interface.inside() + self.flight.packets()
     }
 
     fn refusal(&self, now: Instant, packet: &Transit<P>, fate: Fate) -> Option<DropReason> {
@@ -138,7 +138,7 @@ impl<P: Packet> Direction<P> {
             log.bury(now, packet, DropReason::Policed, &mut self.stats.drops);
             return;
         }
-        if let Some(packet) = self.link.offer(now, packet, log) {
+        if let Some(packet) = self.interface.offer(now, packet, log) {
             self.depart(now, packet, log);
         }
     }
@@ -193,7 +193,7 @@ impl<P: Packet> Direction<P> {
         self.fates.duplicate = step.duplicate.unwrap_or(self.fates.duplicate);
         self.fates.corrupt = step.corrupt.unwrap_or(self.fates.corrupt);
         if let Some(rate) = step.rate {
-            self.link.set_rate(rate);
+            self.interface.set_rate(rate);
         }
         if let Some(jitter) = &step.jitter {
             self.fates.jitter = jitter.clone();

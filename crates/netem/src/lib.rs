@@ -41,7 +41,7 @@ mod direction;
 mod drop_log;
 mod fate;
 mod flight;
-mod link;
+mod interface;
 mod loss;
 mod options;
 mod policer;
@@ -57,12 +57,12 @@ mod waiting;
 pub use drop_log::Dropped;
 pub use heddle_seam::time::Instant;
 pub use options::{
-    CodelOptions, DirectionOptions, Flap, HostOptions, Jitter, LinkOptions, Loss, PolicerOptions,
+    CodelOptions, DirectionOptions, Flap, HostOptions, InterfaceOptions, Jitter, Loss, PolicerOptions,
     QueueOptions, RateStep, Reorder, Step, TopologyOptions, WireOptions,
 };
 pub use rate::Rate;
 pub use seed::{Rng, Seed};
-pub use stats::{DirectionStats, DropReason, Drops, LinkStats, QueueStats, Totals};
+pub use stats::{DirectionStats, DropReason, Drops, InterfaceStats, QueueStats, Totals};
 pub use topology::{SendError, Topology};
 pub use transit::{Delivery, HostId, Packet};
 pub use validate::OptionsError;

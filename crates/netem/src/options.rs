@@ -31,17 +31,17 @@ pub struct HostOptions {
     pub name: String,
     /// What everything the host sends passes before it enters a wire.
     #[serde(default)]
-    pub up: LinkOptions,
+    pub up: InterfaceOptions,
     /// What everything the host receives passes after it left a wire.
     #[serde(default)]
-    pub down: LinkOptions,
+    pub down: InterfaceOptions,
 }
 
 /// A rate with the queue in front of it.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct LinkOptions {
-    /// How fast packets are put on the link. Default: unlimited, and then nothing ever queues.
+pub struct InterfaceOptions {
+    /// How fast packets are put on the interface. Default: unlimited, and then nothing ever queues.
     #[serde(deserialize_with = "read::rate")]
     pub rate: Rate,
     /// Bytes that each packet costs beyond its own length, such as 14 for an Ethernet header. They count for the rate
@@ -54,7 +54,7 @@ pub struct LinkOptions {
     pub schedule: Vec<RateStep>,
 }
 
-/// A change of a link's rate at a time. The packet that is being put on the link finishes at the old rate.
+/// A change of an interface's rate at a time. The packet that is being put on the interface finishes at the old rate.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RateStep {
@@ -68,7 +68,8 @@ pub struct RateStep {
 
 /// The bound of a queue, and what drops packets before it is reached.
 ///
-/// The packet that is being put on the link is not in the queue. A packet joins when both bounds hold with it inside.
+/// The packet that is being put on the interface is not in the queue. A packet joins when both bounds hold with it
+/// inside.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct QueueOptions {
@@ -221,9 +222,14 @@ impl Default for DirectionOptions {
 
 impl DirectionOptions {
     /// The part that a direction has in common with a host's attachment. A direction's schedule is its own.
-    pub fn link(&self) -> LinkOptions {
+    pub fn interface(&self) -> InterfaceOptions {
         let DirectionOptions { rate, framing_bytes, queue, .. } = self;
-        LinkOptions { rate: *rate, framing_bytes: *framing_bytes, queue: queue.clone(), schedule: Vec::new() }
+        InterfaceOptions {
+            rate: *rate,
+            framing_bytes: *framing_bytes,
+            queue: queue.clone(),
+            schedule: Vec::new(),
+        }
     }
 }
 

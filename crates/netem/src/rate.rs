@@ -1,6 +1,6 @@
-//! The rate of a link.
+//! The rate of an interface.
 
-/// How many bits a link takes per second.
+/// How many bits an interface takes per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rate {
     /// Packets pass at once.

@@ -73,7 +73,7 @@ impl Drops {
     }
 }
 
-/// The state and the history of one queue. The packet that is being put on the link is not in it.
+/// The state and the history of one queue. The packet that is being put on the interface is not in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueStats {
     /// Packets that wait now.
@@ -84,7 +84,7 @@ pub struct QueueStats {
     pub packets_most: u64,
     /// The most bytes that ever waited at once, with framing.
     pub bytes_most: u64,
-    /// Packets that left towards the link, which is how many sojourns are summed below.
+    /// Packets that left towards the interface, which is how many sojourns are summed below.
     pub sojourns: u64,
     /// How long they waited in all.
     pub sojourn_sum_ns: u64,
@@ -136,7 +136,7 @@ impl QueueStats {
 
 /// The counts of a host's attachment in one direction: `packets_in` = `packets_out` + drops + what is inside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LinkStats {
+pub struct InterfaceStats {
     /// Packets that were offered.
     pub packets_in: u64,
     /// Packets that passed.
@@ -189,6 +189,6 @@ pub struct Totals {
     pub delivered: u64,
     /// What was dropped.
     pub drops: Drops,
-    /// Packets that wait, are being put on a link, or are on their way.
+    /// Packets that wait, are being put on an interface, or are on their way.
     pub inside: u64,
 }

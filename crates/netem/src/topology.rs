@@ -8,10 +8,10 @@
 use crate::agenda::Agenda;
 use crate::direction::{self, Direction};
 use crate::drop_log::{DropLog, Dropped};
-use crate::link::Link;
+use crate::interface::Interface;
 use crate::options::{DirectionOptions, Step, TopologyOptions};
 use crate::seed::Seed;
-use crate::stats::{DirectionStats, LinkStats, Totals};
+use crate::stats::{DirectionStats, InterfaceStats, Totals};
 use crate::transit::{Delivery, HostId, Packet, Transit};
 use crate::validate::{OptionsError, PACKET_BYTES_MAX};
 use core::fmt;
@@ -24,8 +24,8 @@ use std::collections::BTreeMap;
 /// elements are numbered: each host's uplink (twice the host's number) and downlink (one more), then the directions of
 /// the declared wires, there before back, then those that `default_wire` made, in the order of their first packets.
 ///
-/// Memory: a link holds its queue's bounds and one packet more, a direction also its `in_flight` bounds, the log of
-/// drops what it was allowed, and nothing else grows with the packets sent.
+/// Memory: an interface holds its queue's bounds and one packet more, a direction also its `in_flight` bounds, the log
+/// of drops what it was allowed, and nothing else grows with the packets sent.
 #[derive(Debug)]
 pub struct Topology<P> {
     hosts: Vec<Host<P>>,
@@ -43,8 +43,8 @@ pub struct Topology<P> {
 #[derive(Debug)]
 struct Host<P> {
     name: String,
-    up: Link<P>,
-    down: Link<P>,
+    up: Interface<P>,
+    down: Interface<P>,
     /// The direction towards each other host, by its place in the topology.
     directions: BTreeMap<HostId, u32>,
 }
@@ -89,8 +89,8 @@ impl<P: Packet> Topology<P> {
         options.validate()?;
         let host = |options: &crate::HostOptions| Host {
             name: options.name.clone(),
-            up: Link::new(&options.up),
-            down: Link::new(&options.down),
+            up: Interface::new(&options.up),
+            down: Interface::new(&options.down),
             directions: BTreeMap::new(),
         };
         let mut topology = Topology {
@@ -238,12 +238,12 @@ impl<P: Packet> Topology<P> {
     }
 
     /// The counts of a host's uplink.
-    pub fn up_stats(&self, host: HostId) -> Option<LinkStats> {
+    pub fn up_stats(&self, host: HostId) -> Option<InterfaceStats> {
         self.hosts.get(host.0 as usize).map(|host| host.up.stats())
     }
 
     /// The counts of a host's downlink.
-    pub fn down_stats(&self, host: HostId) -> Option<LinkStats> {
+    pub fn down_stats(&self, host: HostId) -> Option<InterfaceStats> {
         self.hosts.get(host.0 as usize).map(|host| host.down.stats())
     }
 
@@ -256,9 +256,9 @@ impl<P: Packet> Topology<P> {
     /// The counts of the whole topology, summed on demand.
     pub fn totals(&self) -> Totals {
         let mut totals = Totals { sent: self.sent, delivered: self.delivered, ..Totals::default() };
-        for link in self.hosts.iter().flat_map(|host| [&host.up, &host.down]) {
-            totals.drops.add(&link.stats().drops);
-            totals.inside += link.inside();
+        for interface in self.hosts.iter().flat_map(|host| [&host.up, &host.down]) {
+            totals.drops.add(&interface.stats().drops);
+            totals.inside += interface.inside();
         }
         for direction in &self.directions {
             let stats = direction.stats();

@@ -1,8 +1,8 @@
 //! What options must hold before wires are made of them, one sentence for each fault.
 
 use crate::options::{
-    DirectionOptions, Flap, HostOptions, Jitter, LinkOptions, Loss, PolicerOptions, QueueOptions, Reorder,
-    Step, TopologyOptions, WireOptions,
+    DirectionOptions, Flap, HostOptions, InterfaceOptions, Jitter, Loss, PolicerOptions, QueueOptions,
+    Reorder, Step, TopologyOptions, WireOptions,
 };
 use crate::rate::Rate;
 use core::fmt;
@@ -98,7 +98,7 @@ impl WireOptions {
     }
 }
 
-impl LinkOptions {
+impl InterfaceOptions {
     /// The first fault, if there is one.
     pub fn validate(&self) -> Checked {
         self.rate.validate()?;
@@ -167,7 +167,7 @@ impl PolicerOptions {
 impl DirectionOptions {
     /// The first fault, if there is one.
     pub fn validate(&self) -> Checked {
-        self.link().validate()?;
+        self.interface().validate()?;
         self.policer.as_ref().map_or(Ok(()), PolicerOptions::validate)?;
         mtu(self.mtu_bytes)?;
         duration("delay", self.delay_ns)?;

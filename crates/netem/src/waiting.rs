@@ -39,7 +39,7 @@ impl<P> Waiting<P> {
         Ok(())
     }
 
-    /// Knows of a packet that goes to the link without waiting.
+    /// Knows of a packet that goes to the interface without waiting.
     pub(crate) fn note_length(&mut self, bytes: u64) {
         self.packet_bytes_most = self.packet_bytes_most.max(bytes);
     }

@@ -3,8 +3,8 @@
 mod one_wire;
 
 use heddle_netem::{
-    DirectionOptions, DropReason, Flap, HostId, Instant, Jitter, LinkOptions, Loss, Rate, Reorder, SendError,
-    Step,
+    DirectionOptions, DropReason, Flap, HostId, Instant, InterfaceOptions, Jitter, Loss, Rate, Reorder,
+    SendError, Step,
 };
 use one_wire::{A, B, MS, Numbered, S, carry, delays_ms, evenly, numbers, topology};
 
@@ -173,7 +173,7 @@ fn what_cannot_be_sent_says_why() {
     // The driver's clock went back, the topology's does not.
     topology.send(Instant::from_nanos(MS), A, B, packet(1000)).expect("a wire");
     assert_eq!(topology.next_time(), Some(Instant::from_nanos(3 * MS)));
-    assert_eq!(LinkOptions::default().rate, Rate::Unlimited);
+    assert_eq!(InterfaceOptions::default().rate, Rate::Unlimited);
 }
 
 #[test]

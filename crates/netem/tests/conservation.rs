@@ -3,7 +3,7 @@
 mod one_wire;
 
 use heddle_netem::{
-    CodelOptions, DirectionOptions, Flap, HostId, HostOptions, Instant, Jitter, LinkOptions, Loss,
+    CodelOptions, DirectionOptions, Flap, HostId, HostOptions, Instant, InterfaceOptions, Jitter, Loss,
     PolicerOptions, QueueOptions, Rate, RateStep, Reorder, Seed, Step, Topology, TopologyOptions,
 };
 use one_wire::{MS, Numbered, host, wire};
@@ -15,7 +15,7 @@ fn rates() -> impl Strategy<Value = Rate> {
     prop_oneof![Just(Rate::Unlimited), (1_000u64..100_000_000).prop_map(Rate::BitsPerS)]
 }
 
-fn links() -> impl Strategy<Value = LinkOptions> {
+fn interfaces() -> impl Strategy<Value = InterfaceOptions> {
     let codel = prop::option::of((1u64..10, 0u64..100, any::<bool>()).prop_map(|(target, more, ecn)| {
         CodelOptions { target_ns: target * MS, interval_ns: (target + more) * MS, ecn }
     }));
@@ -27,7 +27,7 @@ fn links() -> impl Strategy<Value = LinkOptions> {
     let step = (0..50 * MS, rates()).prop_map(|(at_ns, rate)| RateStep { at_ns, rate });
     (rates(), 0u64..50, queue, vec(step, 0..4)).prop_map(|(rate, framing_bytes, queue, mut schedule)| {
         schedule.sort_by_key(|step| step.at_ns);
-        LinkOptions { rate, framing_bytes, queue, schedule }
+        InterfaceOptions { rate, framing_bytes, queue, schedule }
     })
 }
 
@@ -105,17 +105,17 @@ fn directions() -> impl Strategy<Value = DirectionOptions> {
         (1_000u64..10_000_000, 1u64..20_000)
             .prop_map(|(rate_bits_per_s, burst_bytes)| PolicerOptions { rate_bits_per_s, burst_bytes }),
     );
-    let path = (links(), policers, 500u64..2000, 0..20 * MS, jitters(), any::<bool>(), losses());
+    let path = (interfaces(), policers, 500u64..2000, 0..20 * MS, jitters(), any::<bool>(), losses());
     let chance = (reorders(), 0.0..=0.3f64, 0.0..=0.3f64);
     let rest = (flaps, vec(steps(), 0..5), 1u64..100, 1u64..100_000);
     (path, chance, rest).prop_map(
         |(path, (reorder, duplicate, corrupt), (flap, mut schedule, packets, bytes))| {
-            let (link, policer, mtu_bytes, delay_ns, jitter, jitter_reorders, loss) = path;
+            let (interface, policer, mtu_bytes, delay_ns, jitter, jitter_reorders, loss) = path;
             schedule.sort_by_key(|step| step.at_ns);
             DirectionOptions {
-                rate: link.rate,
-                framing_bytes: link.framing_bytes,
-                queue: link.queue,
+                rate: interface.rate,
+                framing_bytes: interface.framing_bytes,
+                queue: interface.queue,
                 policer,
                 mtu_bytes,
                 delay_ns,
@@ -135,9 +135,9 @@ fn directions() -> impl Strategy<Value = DirectionOptions> {
     )
 }
 
-/// Two or three hosts with links, wires from a to b and perhaps among all.
+/// Two or three hosts with interfaces, wires from a to b and perhaps among all.
 fn topologies() -> impl Strategy<Value = TopologyOptions> {
-    let hosts = vec((links(), links()), 2..4);
+    let hosts = vec((interfaces(), interfaces()), 2..4);
     (hosts, directions(), prop::option::of(directions()), prop::option::of(directions())).prop_map(
         |(hosts, there, back, default_wire)| {
             let named = hosts.into_iter().zip(["a", "b", "c"]);
@@ -158,7 +158,7 @@ fn check(topology: &Topology<Numbered>, options: &TopologyOptions) {
             (topology.up_stats(host).expect("a host"), topology.down_stats(host).expect("a host"));
         for (stats, options) in [(up, &options.up), (down, &options.down)] {
             let inside = stats.packets_in - stats.packets_out - stats.drops.total();
-            // What waits, and perhaps one packet that is being put on the link.
+            // What waits, and perhaps one packet that is being put on the interface.
             assert!(inside == stats.queue.packets || inside == stats.queue.packets + 1);
             assert!(stats.queue.packets_most <= options.queue.packets_max);
             assert!(stats.queue.bytes_most <= options.queue.bytes_max);

@@ -3,8 +3,8 @@
 mod one_wire;
 
 use heddle_netem::{
-    Delivery, DirectionOptions, HostId, Instant, Jitter, LinkOptions, Loss, Rate, Reorder, Seed, Topology,
-    TopologyOptions,
+    Delivery, DirectionOptions, HostId, Instant, InterfaceOptions, Jitter, Loss, Rate, Reorder, Seed,
+    Topology, TopologyOptions,
 };
 use one_wire::{A, B, MS, Numbered, carry, drain, evenly, host, options, topology, wire};
 
@@ -108,7 +108,8 @@ fn one_effect_shifts_no_other() {
 #[test]
 fn how_often_the_driver_polls_does_not_matter() {
     let mut options = options(rough());
-    options.hosts[1].down = LinkOptions { rate: Rate::BitsPerS(4_900_000), ..LinkOptions::default() };
+    options.hosts[1].down =
+        InterfaceOptions { rate: Rate::BitsPerS(4_900_000), ..InterfaceOptions::default() };
     let mut often = Topology::new(&options, &Seed::from_number(1)).expect("good options");
     let mut seldom = Topology::new(&options, &Seed::from_number(1)).expect("good options");
     let (mut from_often, mut from_seldom) = (Vec::new(), Vec::new());

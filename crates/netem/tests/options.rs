@@ -1,7 +1,7 @@
 //! Options as people write them, and the sentences that answer mistakes.
 
 use heddle_netem::{
-    CodelOptions, DirectionOptions, Flap, HostOptions, Jitter, LinkOptions, Loss, PolicerOptions,
+    CodelOptions, DirectionOptions, Flap, HostOptions, InterfaceOptions, Jitter, Loss, PolicerOptions,
     QueueOptions, Rate, RateStep, Reorder, Seed, Step, Topology, TopologyOptions, WireOptions,
 };
 
@@ -17,13 +17,13 @@ fn every_option_is_read() {
     let options = read(include_str!("everything.toml"));
     assert_eq!(options.validate(), Ok(()));
     let host = |name: &str| HostOptions { name: name.into(), ..HostOptions::default() };
-    let down = LinkOptions {
+    let down = InterfaceOptions {
         rate: Rate::BitsPerS(50_000_000),
         framing_bytes: 14,
         queue: QueueOptions { packets_max: 100, bytes_max: 150_000, codel: None },
         schedule: vec![RateStep { at_ns: 90_000 * MS, rate: Rate::BitsPerS(1_000_000) }],
     };
-    let up = LinkOptions { rate: Rate::BitsPerS(5_000_000), ..LinkOptions::default() };
+    let up = InterfaceOptions { rate: Rate::BitsPerS(5_000_000), ..InterfaceOptions::default() };
     let client = HostOptions { up, down, ..host("client") };
     let back = DirectionOptions {
         jitter: Jitter::Table { offsets_ns: [-500_000, 0, 0, 3_000_000].into() },
@@ -93,7 +93,7 @@ fn there() -> DirectionOptions {
 #[test]
 fn absent_options_have_their_defaults() {
     let options = read("[[host]]\nname = 'a'\n[[host]]\nname = 'b'\n[[wire]]\nfrom = 'a'\nto = 'b'\n");
-    assert_eq!(options.hosts[0].up, LinkOptions::default());
+    assert_eq!(options.hosts[0].up, InterfaceOptions::default());
     assert_eq!(options.wires[0].there, DirectionOptions::default());
     assert_eq!((&options.wires[0].back, &options.default_wire), (&None, &None));
     assert_eq!(options.validate(), Ok(()));

@@ -1,10 +1,10 @@
-//! Rates are exact, queues are bounded, and what shares a link shares its rate.
+//! Rates are exact, queues are bounded, and what shares an interface shares its rate.
 
 mod one_wire;
 
 use heddle_netem::{
-    CodelOptions, DirectionOptions, DropReason, HostId, HostOptions, Instant, LinkOptions, PolicerOptions,
-    QueueOptions, Rate, RateStep, Seed, Step, Topology, TopologyOptions,
+    CodelOptions, DirectionOptions, DropReason, HostId, HostOptions, Instant, InterfaceOptions,
+    PolicerOptions, QueueOptions, Rate, RateStep, Seed, Step, Topology, TopologyOptions,
 };
 use one_wire::{A, B, MS, Numbered, S, carry, drain, evenly, host, numbers, topology, wire};
 
@@ -59,7 +59,7 @@ fn a_full_queue_drops_its_tail() {
     let by_bytes = DirectionOptions { queue: queue(1000, 10_999), ..rated(8_000_000) };
     for direction in [by_packets, by_bytes] {
         let mut topology = topology(direction, 1);
-        // One is on the link at once, ten wait, the others find no room.
+        // One is on the interface at once, ten wait, the others find no room.
         let arrived = carry(&mut topology, (0..50).map(|_| (0, 1000)));
         assert_eq!(numbers(&arrived), (0..11).collect::<Vec<u64>>());
         let stats = topology.direction_stats(A, B).expect("a wire");
@@ -129,7 +129,7 @@ fn a_rate_changes_from_the_next_packet_on() {
 
 #[test]
 fn wires_share_their_hosts_links() {
-    let limited = LinkOptions { rate: Rate::BitsPerS(8_000_000), ..LinkOptions::default() };
+    let limited = InterfaceOptions { rate: Rate::BitsPerS(8_000_000), ..InterfaceOptions::default() };
     let options = TopologyOptions {
         hosts: vec![
             HostOptions { up: limited.clone(), ..host("a") },
@@ -140,7 +140,7 @@ fn wires_share_their_hosts_links() {
         default_wire: Some(DirectionOptions::default()),
         ..TopologyOptions::default()
     };
-    // From a to b and c in turn, then from b and c to d in turn: each time one link of 1000 bytes per millisecond.
+    // From a to b and c in turn, then from b and c to d in turn: each time one interface of 1000 bytes per millisecond.
     for pairs in [[(0, 1), (0, 2)], [(1, 3), (2, 3)]] {
         let mut topology = Topology::new(&options, &Seed::from_number(1)).expect("good options");
         for number in 0..20 {
@@ -158,7 +158,7 @@ fn wires_share_their_hosts_links() {
 
 #[test]
 fn a_downlink_adds_to_the_wire() {
-    let slow = LinkOptions { rate: Rate::BitsPerS(4_000_000), ..LinkOptions::default() };
+    let slow = InterfaceOptions { rate: Rate::BitsPerS(4_000_000), ..InterfaceOptions::default() };
     let options = TopologyOptions {
         hosts: vec![host("a"), HostOptions { down: slow, ..host("b") }],
         wires: vec![wire("a", "b", DirectionOptions { delay_ns: 50 * MS, ..rated(8_000_000) })],
@@ -174,8 +174,8 @@ fn a_downlink_adds_to_the_wire() {
 fn a_hosts_links_change_their_rates_too() {
     let step = |at_ms, rate| RateStep { at_ns: at_ms * MS, rate };
     let schedule = vec![step(2, Rate::BitsPerS(16_000_000)), step(3, Rate::Unlimited)];
-    let up = LinkOptions { rate: Rate::BitsPerS(8_000_000), schedule, ..LinkOptions::default() };
-    for (up, down) in [(up.clone(), LinkOptions::default()), (LinkOptions::default(), up)] {
+    let up = InterfaceOptions { rate: Rate::BitsPerS(8_000_000), schedule, ..InterfaceOptions::default() };
+    for (up, down) in [(up.clone(), InterfaceOptions::default()), (InterfaceOptions::default(), up)] {
         let options = TopologyOptions {
             hosts: vec![HostOptions { up, ..host("a") }, HostOptions { down, ..host("b") }],
             default_wire: Some(DirectionOptions::default()),
@@ -210,7 +210,7 @@ fn codel_lets_a_short_burst_pass() {
 
 #[test]
 fn codel_ends_a_standing_queue_that_a_drop_tail_queue_keeps() {
-    // A source at the link's rate behind a burst of 100 packets: without drops it waits 99 ms for ever.
+    // A source at the interface's rate behind a burst of 100 packets: without drops it waits 99 ms for ever.
     let source = || (0..100).map(|_| (0, 1000)).chain((1..20_000).map(|number| (number * MS, 1000)));
     let mut kept = topology(DirectionOptions { queue: queue(10_000, 1 << 30), ..rated(8_000_000) }, 1);
     let last = carry(&mut kept, source()).pop().expect("packets");

@@ -341,7 +341,7 @@ impl Swarm {
     fn look_at(&mut self, relay: usize) {
         let (host, shards) = (self.net.relays[relay].host, self.net.relays[relay].shards);
         for shard in 0..shards {
-            let look = |node: &mut ShardNode, _| (node.relay.held(), node.relay.stats());
+            let look = |node: &mut ShardNode, _| (node.relay.in_use(), node.relay.stats());
             let (held, stats) = self.net.sim.with(host, shard, look);
             let cells = held.circuit_cells + held.leftover_cells;
             assert_eq!(
@@ -442,7 +442,7 @@ impl Swarm {
             let left: Vec<_> = left.into_iter().filter(|(_, count)| *count > 0).collect();
             assert!(left.is_empty(), "at relay {relay} are left: {left:?}");
             for shard in 0..self.net.relays[relay].shards {
-                let look = |node: &mut ShardNode, _| node.relay.held();
+                let look = |node: &mut ShardNode, _| node.relay.in_use();
                 let held = self.net.sim.with(self.net.relays[relay].host, shard, look);
                 let left = (held.circ_ids, held.connections, held.questions, held.onionskins, held.wakes);
                 assert_eq!(

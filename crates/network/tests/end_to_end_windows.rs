@@ -9,7 +9,7 @@
 use heddle_client::{ExchangeState, OnionProxy};
 use heddle_network::{Net, Plan, add_client, download, pattern_sha256, upload};
 use heddle_proto::credit::HopCredit;
-use heddle_proto::flow::FlowChoice;
+use heddle_proto::flow_control::FlowChoice;
 use heddle_seam::time::Duration;
 use heddle_sim::Wire;
 

@@ -119,12 +119,12 @@ pub enum Traffic {
 /// reading and to writing separately.
 #[derive(Clone, Debug)]
 pub struct Buckets {
-    read: Pair,
-    write: Pair,
+    read: OneWay,
+    write: OneWay,
 }
 
 #[derive(Clone, Debug)]
-struct Pair {
+struct OneWay {
     global: TokenBucket,
     relayed: Option<TokenBucket>,
 }
@@ -134,14 +134,14 @@ impl Buckets {
     /// held by the global one.
     pub fn new(now: Instant, global: Limit, relayed: Option<Limit>) -> Self {
         let bucket = |limit: Limit| TokenBucket::new(now, limit.rate_bytes_per_s, limit.burst_bytes);
-        let pair = Pair { global: bucket(global), relayed: relayed.map(bucket) };
-        Buckets { read: pair.clone(), write: pair }
+        let one_way = OneWay { global: bucket(global), relayed: relayed.map(bucket) };
+        Buckets { read: one_way.clone(), write: one_way }
     }
 
     /// Bytes that may pass now: the smaller of the allowances that hold.
     pub fn allowance(&mut self, now: Instant, direction: Direction, traffic: Traffic) -> u64 {
         let mut least = u64::MAX;
-        for bucket in self.pair_mut(direction).holding_mut(traffic) {
+        for bucket in self.one_way_mut(direction).holding_mut(traffic) {
             bucket.refill(now);
             least = least.min(bucket.available());
         }
@@ -151,7 +151,7 @@ impl Buckets {
     /// Takes `bytes` out of every bucket that holds; a debt is possible, as in
     /// `TokenBucket::take`.
     pub fn take(&mut self, direction: Direction, traffic: Traffic, bytes: u64) {
-        for bucket in self.pair_mut(direction).holding_mut(traffic) {
+        for bucket in self.one_way_mut(direction).holding_mut(traffic) {
             bucket.take(bytes);
         }
     }
@@ -164,19 +164,19 @@ impl Buckets {
         traffic: Traffic,
         want: u64,
     ) -> Option<Instant> {
-        let pair = match direction {
+        let one_way = match direction {
             Direction::Read => &self.read,
             Direction::Write => &self.write,
         };
-        let relayed = pair.relayed.as_ref().filter(|_| traffic == Traffic::Relayed);
-        let first = pair.global.next_available(now, want)?;
+        let relayed = one_way.relayed.as_ref().filter(|_| traffic == Traffic::Relayed);
+        let first = one_way.global.next_available(now, want)?;
         match relayed {
             Some(bucket) => Some(first.max(bucket.next_available(now, want)?)),
             None => Some(first),
         }
     }
 
-    fn pair_mut(&mut self, direction: Direction) -> &mut Pair {
+    fn one_way_mut(&mut self, direction: Direction) -> &mut OneWay {
         match direction {
             Direction::Read => &mut self.read,
             Direction::Write => &mut self.write,
@@ -184,7 +184,7 @@ impl Buckets {
     }
 }
 
-impl Pair {
+impl OneWay {
     fn holding_mut(&mut self, traffic: Traffic) -> impl Iterator<Item = &mut TokenBucket> {
         let relayed = self.relayed.as_mut().filter(|_| traffic == Traffic::Relayed);
         core::iter::once(&mut self.global).chain(relayed)

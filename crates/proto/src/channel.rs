@@ -156,12 +156,12 @@ pub trait Channel: Send {
 
     /// Memory for what came and is not whole yet, and for what is to be sent and is in no cell any more, once the
     /// channel is open: before, what a handshake takes is bounded by itself.
-    fn held_bytes(&self) -> usize {
+    fn buffered_bytes(&self) -> usize {
         0
     }
 
-    /// Memory that an open channel takes beside [`Channel::held_bytes`]: its session, and buffers that it keeps to use
-    /// again.
+    /// Memory that an open channel takes beside [`Channel::buffered_bytes`]: its session, and buffers that it keeps to
+    /// use again.
     fn state_bytes(&self) -> usize {
         0
     }

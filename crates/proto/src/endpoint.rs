@@ -257,7 +257,7 @@ pub trait Endpoint: Send {
 
     /// Bytes of memory that flows take here, at most: what came and was not lent, in order or not. They count like
     /// cells that wait in the relay's queues.
-    fn held_bytes(&self) -> usize;
+    fn buffered_bytes(&self) -> usize;
 
     /// Bytes of memory that connections and their flows take themselves, with and without bytes: about what an
     /// allocator says. They count, too.

@@ -6,8 +6,8 @@ use core::num::{NonZeroU16, NonZeroU32};
 
 use heddle_proto::cell::create::{Create2, CreateFast, Created2, CreatedFast, DestroyReason};
 use heddle_proto::cell::extend::{EXTENDED2_HDATA_LEN_MAX, Extend2, Extended2, LinkSpec};
-use heddle_proto::cell::flow::{Sendme, Xoff, Xon};
-use heddle_proto::cell::frame::{self, FrameError, Framer, write_fixed, write_variable, write_versions};
+use heddle_proto::cell::flow_control::{Sendme, Xoff, Xon};
+use heddle_proto::cell::frame::{FrameError, Framer, write_fixed, write_variable, write_versions};
 use heddle_proto::cell::link::{
     AuthChallenge, AuthFields, Authenticate, CertType, Certs, Netinfo, PaddingNegotiate, Versions,
 };
@@ -553,11 +553,4 @@ fn flow_control() {
     assert!(Xon::parse(&[1, 0, 0, 0, 0]).is_err() && Xon::parse(&[0; 4]).is_err());
     assert_eq!(encoded(|out| Xoff.encode(out)), [0]);
     assert!(Xoff::parse(&[0]).is_ok() && Xoff::parse(&[1]).is_err() && Xoff::parse(&[]).is_err());
-}
-
-#[test]
-fn the_header_goes_in_front_of_a_body_in_its_slot() {
-    let mut cell = [9; CELL_LEN];
-    frame::write_header(&mut cell, 0x8000_0001, Command::RELAY_EARLY);
-    assert_eq!(cell[..6], hex("80000001 09 09"));
 }

@@ -8,7 +8,7 @@ use core::num::{NonZeroU16, NonZeroU32};
 use bytes::BytesMut;
 use heddle_proto::cell::create::{Create2, CreateFast, Created2, CreatedFast, DestroyReason};
 use heddle_proto::cell::extend::{Extend2, Extended2, LinkSpec};
-use heddle_proto::cell::flow::{Sendme, Xoff, Xon};
+use heddle_proto::cell::flow_control::{Sendme, Xoff, Xon};
 use heddle_proto::cell::frame::{Framer, write_fixed, write_variable, write_versions};
 use heddle_proto::cell::link::{
     AuthChallenge, Authenticate, CertType, Certs, Netinfo, PaddingNegotiate, Versions,

@@ -177,7 +177,7 @@ fn the_oracles_client_understands_our_relays() {
         let plain = body;
         let sent = circuit.our_relays[hop].originate(&mut body);
         for relay in circuit.our_relays[..hop].iter_mut().rev() {
-            relay.backward_in_place(&mut body);
+            relay.backward(&body.clone(), &mut body);
         }
         let got = circuit.their_origin.iter_mut().position(|layer| {
             layer.backward.crypt(&mut body);

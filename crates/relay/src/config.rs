@@ -5,7 +5,7 @@ use crate::scheduler::Scheduler;
 use core::net::IpAddr;
 use heddle_proto::bucket::Limit;
 use heddle_proto::credit::HopCredit;
-use heddle_proto::flow::FlowChoice;
+use heddle_proto::flow_control::FlowChoice;
 use heddle_proto::ids::RelayIds;
 use heddle_proto::params::NetworkParams;
 use heddle_proto::policy::ExitPolicy;

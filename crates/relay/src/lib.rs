@@ -50,7 +50,7 @@ pub use config::{Limits, RelayConfig};
 pub use dos::DosOptions;
 pub use job::{Job, JobResult};
 pub use language::{Input, Output, RelayLanguage};
-pub use memory::{Held, QUESTION_BYTES};
+pub use memory::{InUse, QUESTION_BYTES};
 pub use message::{Control, Crossed, CrossedCell, Event, ProbeHop, ShardMessage, Wanted};
 pub use observe::{Observed, Observees, Place, Why};
 pub use relays::{ListedRelay, Relays};

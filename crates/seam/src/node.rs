@@ -122,10 +122,10 @@ pub enum Input<L: Language> {
     /// on its way unacknowledged at the moment; what is sent beyond that leaves later, as acknowledgements come. A
     /// driver that cannot tell says `usize::MAX`.
     Writable { socket: SocketId, bytes: usize, window_bytes: usize },
-    /// Of what the node sent on this socket the driver keeps memory of so many bytes, since the system takes no more at
-    /// the moment. It is said anew when that changes, and zero ends it; alone of all inputs it may name a socket that
-    /// the node closed and that still sends. A driver that keeps nothing never says it. Of a socket on a stack of the
-    /// node's own it includes what that stack keeps, in both directions, as it was a second ago at most.
+    /// Of what the node sent on this socket the driver keeps memory of so many bytes, because the system takes no more
+    /// at the moment. It is said anew when that changes, and zero ends it; alone of all inputs it may name a socket
+    /// that the node closed and that still sends. A driver that keeps nothing never says it. Of a socket on a stack of
+    /// the node's own it includes what that stack keeps, in both directions, as it was a second ago at most.
     Unsent { socket: SocketId, bytes: usize },
     /// The peer will send nothing more.
     Eof { socket: SocketId },

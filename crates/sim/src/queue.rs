@@ -37,7 +37,7 @@ impl<E> EventQueue<E> {
 }
 
 impl<E> Ord for Entry<E> {
-    /// Reversed, since the heap gives out its largest entry.
+    /// Reversed, because the heap gives out its largest entry.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.number).cmp(&(self.at, self.number))
     }

@@ -1,7 +1,7 @@
 //! The driver itself: connections, order, flow control and repeatability, without any relay.
 
 use core::net::{IpAddr, SocketAddr};
-use heddle_netem::{DirectionOptions, HostOptions, LinkOptions, Rate, TopologyOptions};
+use heddle_netem::{DirectionOptions, HostOptions, InterfaceOptions, Rate, TopologyOptions};
 use heddle_seam::language::Plain;
 use heddle_seam::node::{Input, Node, Output, SocketError, SocketId};
 use heddle_seam::time::{Duration, Instant};
@@ -259,7 +259,7 @@ fn a_scenario_is_a_list_of_steps() {
 /// A server and two clients in one network, whose server's uplink has a rate. It listens beside its first node.
 fn networked(seed: u64, len: u64) -> (Simulation<Plain>, HostId, [HostId; 2]) {
     const PORT: u16 = 19;
-    let link = LinkOptions { rate: Rate::BitsPerS(8_000_000), ..LinkOptions::default() };
+    let link = InterfaceOptions { rate: Rate::BitsPerS(8_000_000), ..InterfaceOptions::default() };
     let host = |name: &str| HostOptions { name: name.to_owned(), ..HostOptions::default() };
     let options = TopologyOptions {
         hosts: vec![HostOptions { up: link, ..host("server") }, host("one"), host("other")],

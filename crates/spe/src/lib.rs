@@ -1,6 +1,6 @@
 //! Dynamic performance analysis of a running program, after libspe (J. Reardon, "Improving Tor using a TCP-over-DTLS
-//! tunnel", master's thesis, 2008, section 4.2): what is looked at is decided while the program runs, without starting it
-//! anew.
+//! tunnel", master's thesis, 2008, section 4.2): what is looked at is decided while the program runs, without starting
+//! it anew.
 //!
 //! - *Static collection* ([`Collector`]): times and counts at places of the program, into histograms.
 //! - *Observees*: structures of a [`Family`], each with the same fields. The program says what there is at a moment

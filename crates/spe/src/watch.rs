@@ -44,7 +44,7 @@ pub struct Watches {
 #[derive(Clone, Debug)]
 struct Kept {
     watch: Watch,
-    /// Of those that look again and again, since the moment that times count from.
+    /// When those that look again and again do so next, by the time that counts from one moment for all.
     next: Option<Duration>,
 }
 

@@ -3,7 +3,7 @@
 use crate::source;
 use crate::tokens::{self, Token};
 use crate::tree::File;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Names that are shown because readers and lints expect them beside others: `is_empty` beside `len`.
 const EXPECTED: &[&str] = &["new", "default", "is_empty"];
@@ -48,6 +48,39 @@ pub fn unused(files: &[Words<'_>], source: &str) -> Vec<String> {
             |name: &str| (types.contains(name) || traits.contains(name)) && declared.contains(name);
         let unused = shown.iter().filter(|name| !is_used(name.text) && !is_declared(name.text));
         found.extend(unused.map(|name| format!("{}:{}: {}", file.path, name.line, name.text)));
+    }
+    found
+}
+
+/// How often each word stands in code that is no test.
+pub fn counts(files: &[File]) -> BTreeMap<&str, usize> {
+    let is_test =
+        |path: &str| source::is_test_file(path) || path.contains("/benches/") || path.starts_with("fuzz/");
+    let mut counts = BTreeMap::new();
+    for file in files.iter().filter(|file| file.path.ends_with(".rs") && !is_test(&file.path)) {
+        let code = tokens::without_tests(&tokens::tokens(&file.text));
+        for word in code.iter().filter(|token| token.is_word()) {
+            *counts.entry(word.text).or_default() += 1;
+        }
+    }
+    counts
+}
+
+/// What a crate shows that stands in no code but in its declaration and in tests, as [`unused`] tells it. `counts` are
+/// those of all files.
+pub fn only_tested(files: &[Words<'_>], counts: &BTreeMap<&str, usize>, source: &str) -> Vec<String> {
+    let library = files.iter().filter(|file| is_in(file, source) && !source::is_test_file(&file.file.path));
+    let mut found = Vec::new();
+    for Words { file, .. } in library {
+        let code = tokens::without_tests(&tokens::tokens(&file.text));
+        let shown_as_code: BTreeSet<&str> = examples(&file.text).flat_map(words).collect();
+        let types: BTreeSet<&str> = code.iter().map(|token| token.text).collect();
+        let names = shown(&code, &types).into_iter().filter(|name| {
+            counts.get(name.text) == Some(&1)
+                && !EXPECTED.contains(&name.text)
+                && !shown_as_code.contains(name.text)
+        });
+        found.extend(names.map(|name| format!("{}:{}: {}", file.path, name.line, name.text)));
     }
     found
 }
@@ -242,6 +275,19 @@ mod tests {
         let expected =
             ["6: C", "8: d", "9: E", "12: f", "17: n"].map(|place| format!("crates/i/src/lib.rs:{place}"));
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn what_stands_in_tests_alone_is_found() {
+        let library = "pub fn a() { b() }\npub fn b() {}\npub(crate) fn c() {}\npub fn d() {}\n\
+                       #[cfg(test)]\nmod tests { fn e() { a(); c(); d() } }\n";
+        let files = [
+            file("crates/i/src/lib.rs", library),
+            file("crates/i/benches/f.rs", "fn main() { i::d() }"),
+            file("crates/j/src/lib.rs", "fn g() { i::a() }"),
+        ];
+        let found = only_tested(&Words::read(&files), &counts(&files), "crates/i/src/");
+        assert_eq!(found, ["crates/i/src/lib.rs:4: d"]);
     }
 
     #[test]

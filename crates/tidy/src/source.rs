@@ -26,6 +26,26 @@ pub fn without_tests(text: &str) -> &str {
     text
 }
 
+/// What a line of Rust says to readers: its comment, if it has one.
+pub fn comment(line: &str) -> &str {
+    // What names a place on the network has a colon before its slashes.
+    let begins = line.match_indices("//").find(|(at, _)| !line[..*at].ends_with(':'));
+    begins.map_or("", |(at, _)| &line[at..])
+}
+
+/// The columns that a line takes beside what is in quotes, which may have its line. Text that goes on in the next line
+/// may be broken anywhere, so it counts, and so does a comment.
+pub fn columns(line: &str) -> usize {
+    let all = line.chars().count();
+    if line.trim_start().starts_with("//") || line.ends_with('\\') {
+        return all;
+    }
+    let line = line.replace("\\\"", "");
+    let outside: usize = line.split('"').step_by(2).map(|piece| piece.chars().count()).sum();
+    // One that begins or ends within quotes has an odd number of them, and shows not which part is text.
+    if line.matches('"').count().is_multiple_of(2) { outside } else { 0 }
+}
+
 /// The functions of a formatted file. A function ends at the brace that stands under its `fn`.
 pub fn functions(text: &str) -> Vec<Function> {
     let lines: Vec<&str> = text.lines().collect();
@@ -73,6 +93,19 @@ mod tests {
     fn functions_are_measured() {
         let text = "impl A {\n    pub fn a(\n        b: u8,\n    ) -> u8 {\n        b\n    }\n    fn c() {}\n}\n\ntrait T {\n    fn d(\n        e: u8,\n    );\n    fn f();\n}\n";
         assert_eq!(functions(text), [Function { line: 2, lines: 5 }]);
+    }
+
+    #[test]
+    fn comments_are_told_from_code() {
+        assert_eq!(comment("    let a = b; // because"), "// because");
+        assert_eq!((comment("f(a, since, b)"), comment("let url = \"http://a\";")), ("", ""));
+    }
+
+    #[test]
+    fn text_in_quotes_takes_no_columns_unless_it_may_be_broken() {
+        assert_eq!(columns("let a = \"b \\\"c\\\" d\";"), "let a = ;".len());
+        assert_eq!(columns("\"a b \\"), 6);
+        assert_eq!((columns("// a \"b\""), columns("a b\", c);")), (8, 0));
     }
 
     #[test]

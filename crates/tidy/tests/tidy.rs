@@ -30,6 +30,18 @@ const CIRCLES: &[(&str, usize)] = &[];
 /// Entries only shrink and go away.
 const SHOWN_TO_NOBODY: &[(&str, usize)] = &[];
 
+/// Crates that tests use as much as programs do.
+const FOR_TESTS: &[&str] = &["lab", "network", "sim", "tidy"];
+
+/// What other crates show though only tests use it, with the reason.
+const ONLY_TESTED: &[(&str, &str)] = &[
+    ("RSA_ID_X509", "one of a list of a format's values"),
+    ("RSA_ID_V_IDENTITY", "one of a list of a format's values"),
+    ("parse_unverified", "what a fuzzer can reach of the consensus"),
+    ("sojourn_mean_ns", "a figure of a queue for whoever uses `netem` by itself"),
+    ("packets_mean", "a figure of a queue for whoever uses `netem` by itself"),
+];
+
 /// Crates without sockets, clocks, threads or the system's randomness.
 const CORE: &[&str] = &[
     "heddle-seam",
@@ -108,6 +120,9 @@ const SHOWN_FIELDS: &[(&str, &str, &str)] = &[
 /// Who may name the core of the relay besides: the shard, by the core's verbs.
 const CORES_HOMES: &[Home<'_>] =
     &[Home { path: RELAYS_CORE, has_methods: true }, Home { path: RELAYS_SHARD, has_methods: false }];
+
+/// What is made from data alone.
+const RESULTS: &str = "docs/results/";
 
 /// Where the documents are whose names of sources must hold.
 const REFERENCE: &str = "docs/reference/";
@@ -258,6 +273,21 @@ fn allowances_of_what_is_public_are_needed() {
     expect_none(needless.map(|(name, max)| format!("{name} no longer shows {max} to nobody; lower it")));
 }
 
+/// What only tests call is not what they are to test, or not yet of use.
+#[test]
+fn what_is_public_is_used_outside_tests() {
+    let files = tree::files(&tree::root());
+    let (read, counts) = (Words::read(&files), public::counts(&files));
+    let crates = crates(&files).into_iter().filter(|name| !FOR_TESTS.contains(name));
+    let found: Vec<String> =
+        crates.flat_map(|name| public::only_tested(&read, &counts, &format!("crates/{name}/src/"))).collect();
+    let is_of = |place: &str, name: &str| place.ends_with(&format!(": {name}"));
+    let needless = ONLY_TESTED.iter().filter(|(name, _)| !found.iter().any(|place| is_of(place, name)));
+    let needless = needless.map(|(name, _)| format!("{name} is used outside tests; take its allowance away"));
+    let over = found.iter().filter(|place| !ONLY_TESTED.iter().any(|(name, _)| is_of(place, name)));
+    expect_none(over.map(|place| format!("{place} is used by tests alone")).chain(needless));
+}
+
 /// Where everything of a module is taken, a reader cannot tell where a name comes from.
 #[test]
 fn nothing_is_imported_whole() {
@@ -291,19 +321,42 @@ fn text_is_clean() {
     expect_none(found);
 }
 
-/// `rustfmt` keeps code short, but neither comments nor what is in macros. Text that is quoted may have its line.
+/// `rustfmt` keeps code short, but neither comments nor what is in macros. Text that is quoted may have its line, but
+/// where it goes on in the next one anyway.
 #[test]
 fn lines_are_short() {
     let found =
         tree::files(&tree::root()).into_iter().filter(|file| file.path.ends_with(".rs")).flat_map(|file| {
-            let lines = file.text.lines().map(str::to_owned).enumerate();
-            let long = lines.filter(|(_, line)| {
+            let has_code: BTreeSet<usize> =
+                tokens::tokens(&file.text).iter().map(|token| token.line).collect();
+            let lines = file.text.lines().enumerate().map(|(index, line)| (index + 1, line));
+            let long = lines.filter(|(number, line)| {
                 let is_row = line.trim_start().starts_with("//! |");
-                line.chars().count() > COLUMNS_MAX && !line.contains('"') && !is_row
+                // A line of a text that has several.
+                let is_text = !has_code.contains(number)
+                    && !line.trim_start().starts_with("//")
+                    && !line.ends_with('\\');
+                source::columns(line) > COLUMNS_MAX && !is_row && !is_text
             });
-            long.map(move |(index, _)| format!("{}:{}: over {COLUMNS_MAX} columns", file.path, index + 1))
+            long.map(|(number, _)| format!("{}:{number}: over {COLUMNS_MAX} columns", file.path))
                 .collect::<Vec<_>>()
         });
+    expect_none(found);
+}
+
+/// "Since" tells of time. Behind a comma it would give a reason, for which the word is "because". Results are made of
+/// data, with what was said in them at their commits.
+#[test]
+fn reasons_are_given_by_because() {
+    let found = tree::files(&tree::root()).into_iter().filter(|file| !file.path.starts_with(RESULTS));
+    let found = found.flat_map(|file| {
+        let said = file.text.lines().enumerate().filter(|(_, line)| {
+            let text = if file.path.ends_with(".rs") { source::comment(line) } else { line };
+            format!("{text} ").contains(concat!(", sin", "ce "))
+        });
+        said.map(|(index, _)| format!("{}:{}: \"because\" gives reasons", file.path, index + 1))
+            .collect::<Vec<_>>()
+    });
     expect_none(found);
 }
 

@@ -1,7 +1,7 @@
 //! Heddle's own options, which stock Tor does not know. Their names begin with `Heddle`.
 
 use heddle_proto::credit::HopCredit;
-use heddle_proto::flow::FlowChoice;
+use heddle_proto::flow_control::FlowChoice;
 use heddle_relay::Scheduler;
 use heddle_transport::registry::{self, Chosen, Registered};
 

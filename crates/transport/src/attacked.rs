@@ -161,7 +161,7 @@ impl Attacked {
 
     /// What it says that it holds: cells, flows, buffers, and the state of circuits, flows and connections.
     fn said_bytes(&self) -> usize {
-        let (held, stats) = (self.relay.held(), self.relay.stats());
+        let (held, stats) = (self.relay.in_use(), self.relay.stats());
         let state = stats.flow_state_bytes + stats.circuit_state_bytes + stats.channel_state_bytes;
         held.slots as usize * SLOT_LEN + held.flow_bytes + held.buffer_bytes + state as usize
     }

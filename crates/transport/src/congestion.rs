@@ -19,8 +19,8 @@
 //!   it. Where losses or marks tell of congestion and no queue does, its flows are [gentle](Curve::GENTLE).
 //! - What tells them apart is a *test*: for three rounds we send less than the path carries, so our own queue drains.
 //!   What is left of it is somebody else's. A test also finds the path's real round trip again. Tests are made every
-//!   few seconds, and whenever the queue falls all at once, since then somebody else tests: connections of our kind do
-//!   it together. So a queue that was not short for [`LONG_FOR`] is not of our kind.
+//!   few seconds, and whenever the queue falls all at once, because then somebody else tests: connections of our kind
+//!   do it together. So a queue that was not short for [`LONG_FOR`] is not of our kind.
 //! - A round trip that stays the same whatever we send is no queue, but a [longer path](path::Steady).
 //!
 //! Whatever the queue, who loses more than [`LOSS_SHARE`] of what it sends in two seconds in a row contends, too: a

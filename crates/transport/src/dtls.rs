@@ -2,7 +2,8 @@
 //!
 //! - `session.rs`: the session from its first datagram to its last. It proves who is there, asks for answers, finds
 //!   how long datagrams may be, and says when the path is silent.
-//! - `engine.rs`: DTLS itself; `key.rs`: what a side shows in the handshake, and the key that vouches for it.
+//! - `engine.rs`: DTLS itself; `key.rs`: what a side shows in the handshake, for which `proof.rs` of the transports
+//!   vouches.
 //! - `ids.rs`: the clear head of a datagram; `control.rs`: records of the session itself; `heads.rs`: stamps and counts
 //!   of marks, which stand before a transport's own bytes.
 //!
@@ -18,6 +19,7 @@ mod reach;
 pub(crate) mod session;
 pub(crate) mod stamped;
 
+use crate::setup::Timeouts;
 use core::time::Duration;
 use ecn::TOLD_LEN;
 use engine::RECORD_OVERHEAD;
@@ -28,16 +30,6 @@ use std::time::Instant;
 /// The shortest datagram that every path is taken to carry (RFC 9000, section 14, says so of QUIC).
 pub(crate) const DATAGRAM_BYTES_MIN: u16 = 1200;
 
-/// Whose bytes a session carries. What is derived and proved in it names this, so that nothing that was shown for one
-/// transport is good for another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Protocol {
-    /// The transport's name.
-    pub(crate) transport: &'static str,
-    /// Counts formats that do not know one another.
-    pub(crate) version: u8,
-}
-
 /// What may be chosen about a session.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionOptions {
@@ -47,13 +39,8 @@ pub(crate) struct SessionOptions {
     pub(crate) datagram_bytes_max: u16,
     /// How long the first flight of a handshake waits for its answer before it is sent again.
     pub(crate) initial_rto: Duration,
-    /// How long DTLS itself tries; the session's deadline comes first.
-    pub(crate) handshake_timeout: Duration,
-    /// A silent path is probed this often.
-    pub(crate) keep_alive: Duration,
-    /// After how much silence a path is suspect, and after how much it is dead, at least.
-    pub(crate) path_suspect_min: Duration,
-    pub(crate) path_dead_min: Duration,
+    /// DTLS itself tries as long as the longer one of dialler and listener; the session's deadline comes first.
+    pub(crate) timeouts: Timeouts,
     /// Records under one key, after which DTLS changes it.
     pub(crate) key_records_max: u64,
 }

@@ -9,16 +9,18 @@ mod attacked;
 mod circuits;
 mod clock;
 mod congestion;
+mod connections;
 #[cfg(test)]
 mod counting;
 mod dtls;
 pub mod fuzz;
 pub mod fuzz_endpoint;
 pub mod link;
-mod links;
 mod padding;
 mod path;
 pub mod per_circuit;
+mod pings;
+mod proof;
 pub mod quic;
 pub mod registry;
 mod setup;
@@ -27,6 +29,7 @@ mod stamps;
 mod state;
 pub mod tcp_dtls;
 pub mod tcp_esp;
+mod timers;
 pub mod tls;
 
 pub use padding::PaddingOptions;

@@ -1,119 +1,80 @@
-//! Whether the peer can be reached: what it owes us, and probes.
+//! Whether the peer can be reached: when it is to be asked for an answer, and when its silence is enough to give it up.
 
-use crate::silence::{Due, PROBE_MIN, probe_at};
+use crate::setup::Timeouts;
+use crate::silence::{Due, Silence, probe_at};
+use heddle_proto::endpoint::ConnectionEvent;
 use heddle_seam::time::{Duration, Instant};
 
-/// What a peer may put an acknowledgement off by.
-const ACK_DELAY: Duration = Duration::from_millis(40);
-
-/// What is known of the way to the peer and back.
+/// What is known of the way to the peer and back. What the peer owes us is an argument, because transports know it by
+/// different means.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path {
     keep_alive: Duration,
     heard_at: Instant,
-    /// Since when the peer has owed us something.
-    waiting_since: Option<Instant>,
     probed_at: Instant,
-    /// The last ping, and the last that was answered.
-    ping: u32,
-    answered: u32,
-    /// The round trip: that of the last ping, or as flows smoothed it.
-    round_trip: Option<Duration>,
+    silence: Silence,
+}
+
+/// What is to be done about a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Remedy {
+    /// The peer is asked for an answer.
+    Probe,
+    /// It is dead.
+    GiveUp,
 }
 
 impl Path {
-    pub(crate) fn new(now: Instant, keep_alive: Duration) -> Self {
+    pub(crate) fn new(now: Instant, timeouts: &Timeouts) -> Self {
         Path {
-            keep_alive,
+            keep_alive: timeouts.keep_alive,
             heard_at: now,
-            waiting_since: None,
             probed_at: now,
-            ping: 0,
-            answered: 0,
-            round_trip: None,
+            silence: Silence::new(timeouts.path_suspect_min, timeouts.path_dead_min),
         }
     }
 
-    /// A record of the peer came. It need not answer anything: where the path is dead one way only, who sends is heard
+    /// Something of the peer came. It need not answer anything: where the path is dead one way only, who sends is heard
     /// and hears nothing.
     pub(crate) fn on_heard(&mut self, now: Instant) {
         self.heard_at = now;
     }
 
-    /// The peer answered.
-    pub(crate) fn on_answer(&mut self) {
-        self.waiting_since = None;
-    }
-
-    /// Something was sent that the peer answers.
-    pub(crate) fn on_question(&mut self, now: Instant) {
-        self.waiting_since.get_or_insert(now);
-    }
-
-    /// So much of the time since then does not count, because nobody looked whether a word had come.
-    pub(crate) fn forgive(&mut self, now: Instant, late: Duration) {
-        self.waiting_since = self.waiting_since.map(|since| (since + late).min(now));
-    }
-
-    /// The number of a ping that is sent now.
-    pub(crate) fn next_ping(&mut self, now: Instant) -> u32 {
+    /// A probe leaves now.
+    pub(crate) fn on_probe(&mut self, now: Instant) {
         self.probed_at = now;
-        self.ping = self.ping.wrapping_add(1);
-        self.ping
     }
 
-    /// Whether a pong answers a ping that is under way. Else whoever sends them would pass for somebody who hears us.
-    pub(crate) fn takes_pong(&mut self, number: u32) -> bool {
-        let asked = self.ping.wrapping_sub(self.answered);
-        let is_asked = (1..=asked).contains(&number.wrapping_sub(self.answered));
-        if is_asked {
-            self.answered = number;
+    pub(crate) fn probed_at(&self) -> Instant {
+        self.probed_at
+    }
+
+    /// The peer answered something, and owes us no more than this, which may end a suspicion. Returns whether there was
+    /// one.
+    pub(crate) fn on_answer(&mut self, now: Instant, due: Option<Due>) -> bool {
+        let was_suspect = self.silence.is_suspect();
+        self.silence.on_heard(now, due);
+        was_suspect
+    }
+
+    /// When the path is to be probed, or its silence will mean something else than now.
+    pub(crate) fn poll_timeout(&self, due: Option<Due>) -> Instant {
+        let probe_at = probe_at(due, self.heard_at, self.probed_at, self.keep_alive);
+        self.silence.poll_timeout(due).map_or(probe_at, |silent_at| probe_at.min(silent_at))
+    }
+
+    /// Time passed, so much that nobody looked meanwhile if it `is_late`: then an answer may be here that was not read,
+    /// and silence means nothing.
+    pub(crate) fn handle_timeout(&mut self, now: Instant, is_late: bool, due: Option<Due>) -> Option<Remedy> {
+        if !is_late && self.silence.handle_timeout(now, due) {
+            return Some(Remedy::GiveUp);
         }
-        is_asked
+        let probe_at = probe_at(due, self.heard_at, self.probed_at, self.keep_alive);
+        (probe_at <= now).then_some(Remedy::Probe)
     }
 
-    /// The answer to a ping. Gives the round trip, if it is to the last one.
-    pub(crate) fn on_pong(&mut self, now: Instant, number: u32) -> Option<Duration> {
-        let round_trip = (number == self.ping).then(|| now.since(self.probed_at))?;
-        self.round_trip = Some(round_trip);
-        Some(round_trip)
-    }
-
-    /// What flows measured, if they did.
-    pub(crate) fn set_round_trip(&mut self, smoothed_ns: Option<u64>) {
-        self.round_trip = smoothed_ns.map(Duration::from_nanos).or(self.round_trip);
-    }
-
-    pub(crate) fn round_trip(&self) -> Option<Duration> {
-        self.round_trip
-    }
-
-    /// What the peer owes us.
-    pub(crate) fn due(&self) -> Option<Due> {
-        let probe_timeout = self.round_trip.map_or(PROBE_MIN, |rtt| 2 * rtt + ACK_DELAY);
-        self.waiting_since.map(|since| Due { since, probe_timeout })
-    }
-
-    /// When the path is to be probed.
-    pub(crate) fn probe_at(&self) -> Instant {
-        probe_at(self.due(), self.heard_at, self.probed_at, self.keep_alive)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pong_answers_a_ping_once() {
-        let mut path = Path::new(Instant::ZERO, Duration::from_secs(15));
-        path.ping = u32::MAX - 1;
-        path.answered = u32::MAX - 1;
-        assert!(![0, 7, u32::MAX - 1, u32::MAX].iter().any(|number| path.takes_pong(*number)));
-        let pings = [0; 3].map(|_| path.next_ping(Instant::ZERO));
-        assert_eq!(pings, [u32::MAX, 0, 1]);
-        assert!(path.takes_pong(0), "the one before it was lost");
-        assert!(!path.takes_pong(0) && !path.takes_pong(u32::MAX) && !path.takes_pong(2));
-        assert!(path.takes_pong(1));
+    /// What the relay is to hear of it.
+    pub(crate) fn poll_event(&mut self) -> Option<ConnectionEvent> {
+        self.silence.poll_event()
     }
 }

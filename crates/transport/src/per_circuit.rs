@@ -14,11 +14,12 @@
 //! numbers are for circuits of the pair's dialler, odd ones for those of its listener, and the dialler dials them all,
 //! a few ahead of need. Without a spare there is no room, and circuits go over TLS.
 
-mod lanes;
+mod further;
 
 use crate::quic::QuicEndpoint;
 use crate::setup::Registered;
 use core::fmt;
+use further::{Further, Pair, Stage};
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{BODY_LEN, Body, CircId, Command};
 use heddle_proto::endpoint::{
@@ -28,7 +29,6 @@ use heddle_proto::endpoint::{
 use heddle_proto::transport::{Isolation, Scope, Transport, TransportId};
 use heddle_seam::datagrams::{Datagrams, Transmit};
 use heddle_seam::time::{Duration, Instant};
-use lanes::{Lane, Pair, Stage};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use zeroize::Zeroizing;
 
@@ -65,7 +65,7 @@ pub struct PerCircuitEndpoint {
     /// By the names of their first connections.
     pairs: BTreeMap<ConnId, Pair>,
     /// All further connections.
-    lanes: BTreeMap<ConnId, Lane>,
+    further: BTreeMap<ConnId, Further>,
     events: VecDeque<(ConnId, ConnectionEvent)>,
     /// Circuits whose connections broke, by their pairs.
     broken: VecDeque<(ConnId, CircId, DestroyReason)>,
@@ -80,7 +80,7 @@ impl PerCircuitEndpoint {
         PerCircuitEndpoint {
             quic,
             pairs: BTreeMap::new(),
-            lanes: BTreeMap::new(),
+            further: BTreeMap::new(),
             events: VecDeque::new(),
             broken: VecDeque::new(),
             closing: BTreeSet::new(),
@@ -134,8 +134,8 @@ impl Endpoint for PerCircuitEndpoint {
 
     fn handle_timeout(&mut self, now: Instant) {
         self.quic.handle_timeout(now);
-        while let Some(&(_, lane)) = self.closing.first().filter(|(at, _)| *at <= now) {
-            self.close_lane(now, lane);
+        while let Some(&(_, further)) = self.closing.first().filter(|(at, _)| *at <= now) {
+            self.close_further(now, further);
         }
     }
 
@@ -157,7 +157,7 @@ impl Endpoint for PerCircuitEndpoint {
             if self.pairs.contains_key(&conn) {
                 self.on_pair_event(now, conn, event);
             } else {
-                self.on_lane_event(now, conn, event);
+                self.on_further_event(now, conn, event);
             }
         }
     }
@@ -170,16 +170,16 @@ impl Endpoint for PerCircuitEndpoint {
         }
         loop {
             let cell = self.quic.next_incoming(now)?;
-            let (lane, inner, command) = (cell.conn, cell.circ_id, cell.command);
+            let (further, inner, command) = (cell.conn, cell.circ_id, cell.command);
             self.body = *cell.body;
-            if let Some((conn, circ_id)) = self.on_cell(now, lane, inner, command) {
+            if let Some((conn, circ_id)) = self.on_cell(now, further, inner, command) {
                 return Some(FlowCell { conn, circ_id, command, body: &self.body });
             }
         }
     }
 
-    fn held_bytes(&self) -> usize {
-        self.quic.held_bytes()
+    fn buffered_bytes(&self) -> usize {
+        self.quic.buffered_bytes()
     }
 
     fn state_bytes(&self) -> usize {
@@ -193,7 +193,7 @@ impl Endpoint for PerCircuitEndpoint {
     /// A flow on a connection that carries no circuit yet is named by nobody; it ends by itself.
     fn backlogs(&self, each: &mut dyn FnMut(Backlog)) {
         self.quic.backlogs(&mut |backlog| {
-            if let Some((conn, circ_id)) = self.lanes.get(&backlog.conn).and_then(Lane::circuit) {
+            if let Some((conn, circ_id)) = self.further.get(&backlog.conn).and_then(Further::circuit) {
                 each(Backlog { conn, circ_id, ..backlog });
             }
         });
@@ -201,10 +201,10 @@ impl Endpoint for PerCircuitEndpoint {
 
     fn hold(&mut self, conn: ConnId, circ_id: CircId, hold: bool) {
         let carrier = self.pairs.get(&conn).and_then(|pair| pair.carriers.get(&circ_id));
-        if let Some(&lane) = carrier
-            && let Some(Lane { stage: Stage::Carrying { inner, .. }, .. }) = self.lanes.get(&lane)
+        if let Some(&further) = carrier
+            && let Some(Further { stage: Stage::Carrying { inner, .. }, .. }) = self.further.get(&further)
         {
-            self.quic.hold(lane, *inner, hold);
+            self.quic.hold(further, *inner, hold);
         }
     }
 
@@ -224,10 +224,10 @@ impl Endpoint for PerCircuitEndpoint {
         let Some(carrier) = self.carrier(now, conn, circ_id, command) else {
             return FlowState::Open;
         };
-        let Some(lane) = self.lanes.get_mut(&carrier) else {
+        let Some(further) = self.further.get_mut(&carrier) else {
             return FlowState::Open;
         };
-        let Stage::Carrying { inner, is_blocked, is_full, .. } = &mut lane.stage else {
+        let Stage::Carrying { inner, is_blocked, is_full, .. } = &mut further.stage else {
             return FlowState::Open;
         };
         let state = self.quic.send(now, carrier, *inner, command, body);
@@ -246,8 +246,8 @@ impl Endpoint for PerCircuitEndpoint {
             return ConnectionStats::default();
         };
         let mut sum = self.quic.stats(conn);
-        for of in pair.lanes.iter().map(|lane| self.quic.stats(*lane)).chain([pair.gone]) {
-            lanes::add(&mut sum, &of);
+        for of in pair.further.iter().map(|further| self.quic.stats(*further)).chain([pair.gone]) {
+            further::add(&mut sum, &of);
         }
         sum
     }

@@ -36,7 +36,7 @@ pub use options::{CongestionControl, QuicOptions};
 
 use crate::clock::Clock;
 use crate::congestion::Ceiling;
-use crate::links::{LinkKey, Links, Serve, Served, Token, Want};
+use crate::connections::{ConnKey, Connections, Serve, Served, Token, Want};
 use arrivals::Watch;
 use bytes::BytesMut;
 use connection::Connection;
@@ -92,13 +92,13 @@ pub struct QuicEndpoint {
     ids: Ids,
     token_key: aws_lc_rs::hkdf::Prk,
     quinn: quinn_proto::Endpoint,
-    links: Links<Connection>,
-    by_handle: Vec<Option<LinkKey>>,
+    connections: Connections<Connection>,
+    by_handle: Vec<Option<ConnKey>>,
     /// How many connections there are with each address.
     peers: BTreeMap<IpAddr, usize>,
     scratch: Vec<u8>,
     /// Bytes that flows of all connections hold.
-    held: Arc<AtomicUsize>,
+    buffered: Arc<AtomicUsize>,
     /// Bytes that all connections and their flows take themselves.
     state: Arc<AtomicUsize>,
     /// What all connections may be sent and have.
@@ -147,11 +147,11 @@ impl QuicEndpoint {
             ids,
             token_key,
             quinn,
-            links: Links::new(),
+            connections: Connections::new(),
             by_handle: Vec::new(),
             peers: BTreeMap::new(),
             scratch: Vec::new(),
-            held: Arc::default(),
+            buffered: Arc::default(),
             state: Arc::default(),
             last_id: None,
             strangers: 0,
@@ -164,7 +164,7 @@ impl QuicEndpoint {
     }
 
     /// Hands one datagram to its connection, or drops it.
-    fn handle_datagram(&mut self, now: Instant, from: &Datagrams, data: BytesMut) -> Option<LinkKey> {
+    fn handle_datagram(&mut self, now: Instant, from: &Datagrams, data: BytesMut) -> Option<ConnKey> {
         if !self.is_known(from, &data) {
             self.strangers += 1;
             return None;
@@ -177,11 +177,11 @@ impl QuicEndpoint {
         match event {
             DatagramEvent::ConnectionEvent(handle, event) => {
                 let key = self.by_handle.get(handle.0).copied().flatten()?;
-                if !self.links.is_from(key, from.from.ip()) {
+                if !self.connections.is_from(key, from.from.ip()) {
                     self.strangers += 1;
                     return None;
                 }
-                if let Some(connection) = self.links.live_mut(key) {
+                if let Some(connection) = self.connections.live_mut(key) {
                     connection.handle_datagram(now, event, len);
                 }
                 Some(key)
@@ -201,7 +201,7 @@ impl QuicEndpoint {
             return false;
         };
         if let Ok(token) = <&Token>::try_from(head.to) {
-            return head.is_initial && self.links.dialled_from(token, from.from.ip()).is_some();
+            return head.is_initial && self.connections.dialled_from(token, from.from.ip()).is_some();
         }
         if self.last_id.as_ref().is_none_or(|id| id[..] != *head.to) {
             let Some(id) = <[u8; ID_LEN]>::try_from(head.to).ok().filter(|id| self.ids.is_ours(id)) else {
@@ -240,11 +240,11 @@ impl Endpoint for QuicEndpoint {
     }
 
     fn close(&mut self, now: Instant, conn: ConnId) {
-        self.close_link(now, conn);
+        self.close_connection(now, conn);
     }
 
     fn probe(&mut self, now: Instant, conn: ConnId) {
-        self.probe_link(now, conn);
+        self.probe_connection(now, conn);
     }
 
     fn handle_datagrams(&mut self, now: Instant, datagrams: Datagrams) {
@@ -264,13 +264,13 @@ impl Endpoint for QuicEndpoint {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        while let Some((key, late)) = self.links.due(now) {
+        while let Some((key, late)) = self.connections.due(now) {
             self.on_timer(now, key, late);
         }
     }
 
     fn poll_timeout(&mut self) -> Option<Instant> {
-        self.links.next_timer()
+        self.connections.next_timer()
     }
 
     fn poll_transmit(&mut self, now: Instant, max_bytes: usize, out: &mut Vec<u8>) -> Option<Transmit> {
@@ -283,7 +283,7 @@ impl Endpoint for QuicEndpoint {
             let is_empty = out.is_empty();
             let scratch = &mut endpoint.scratch;
             scratch.clear();
-            let connection = endpoint.links.live_mut(key)?;
+            let connection = endpoint.connections.live_mut(key)?;
             let datagrams = (max_bytes / connection.datagram_bytes()).clamp(1, batch_max);
             let transmit = connection.poll_transmit(now, datagrams, if is_empty { out } else { scratch });
             out.extend_from_slice(scratch);
@@ -296,14 +296,14 @@ impl Endpoint for QuicEndpoint {
     }
 
     fn next_incoming(&mut self, now: Instant) -> Option<FlowCell<'_>> {
-        let next = |endpoint: &mut Self, key| endpoint.links.live_mut(key)?.next_cell(now);
+        let next = |endpoint: &mut Self, key| endpoint.connections.live_mut(key)?.next_cell(now);
         let (key, (circ_id, command)) = self.next_reader(now, next)?;
-        let body = self.links.live(key)?.lent();
+        let body = self.connections.live(key)?.lent();
         Some(FlowCell { conn: key.conn(), circ_id, command, body })
     }
 
-    fn held_bytes(&self) -> usize {
-        self.held.load(Relaxed)
+    fn buffered_bytes(&self) -> usize {
+        self.buffered.load(Relaxed)
     }
 
     fn state_bytes(&self) -> usize {
@@ -311,23 +311,23 @@ impl Endpoint for QuicEndpoint {
     }
 
     fn backlogs(&self, each: &mut dyn FnMut(Backlog)) {
-        self.links.backlogs(each);
+        self.connections.backlogs(each);
     }
 
     fn forget_ended(&mut self, now: Instant) {
-        for key in self.links.live_keys() {
-            if self.links.live_mut(key).is_some_and(|connection| connection.forget_ended(now)) {
+        for key in self.connections.live_keys() {
+            if self.connections.live_mut(key).is_some_and(|connection| connection.forget_ended(now)) {
                 self.after(now, key);
             }
         }
     }
 
     fn hold(&mut self, conn: ConnId, circ_id: CircId, hold: bool) {
-        self.links.hold(conn, circ_id, hold);
+        self.hold_flow(conn, circ_id, hold);
     }
 
     fn capacity(&self, conn: ConnId) -> usize {
-        self.links.capacity(conn)
+        self.connections.capacity(conn)
     }
 
     fn send(
@@ -338,19 +338,19 @@ impl Endpoint for QuicEndpoint {
         command: Command,
         body: &Body,
     ) -> FlowState {
-        let key = LinkKey::of(conn);
-        let Some(connection) = self.links.live_mut(key) else {
+        let key = ConnKey::of(conn);
+        let Some(connection) = self.connections.live_mut(key) else {
             return FlowState::Open;
         };
         let state = connection.send(now, circ_id, command, body);
         // A circuit for which there is no room ends at once.
-        self.links.note_if(key, Want::Read, Connection::has_readable);
-        self.links.note(key, Want::Transmit);
+        self.connections.note_if(key, Want::Read, Connection::has_readable);
+        self.connections.note(key, Want::Transmit);
         state
     }
 
     fn stats(&self, conn: ConnId) -> ConnectionStats {
-        self.links.stats(conn)
+        self.connections.stats(conn)
     }
 }
 

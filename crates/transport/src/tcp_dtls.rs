@@ -28,10 +28,10 @@ pub use options::{CongestionControl, DtlsOptions};
 
 use crate::circuits::Lent;
 use crate::congestion::Ceiling;
-use crate::dtls::Protocol;
+use crate::connections::{ConnKey, Connections, Serve};
 use crate::dtls::ids::{self, SessionId};
 use crate::dtls::key::OurKey;
-use crate::links::{LinkKey, Links, Serve};
+use crate::proof::Protocol;
 use connection::{Arrival, Connection};
 use core::fmt;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -84,10 +84,10 @@ pub struct DtlsEndpoint {
     pool: BufferPool,
     /// Bytes that all connections and their flows take themselves.
     state: Arc<AtomicUsize>,
-    links: Links<Connection>,
+    connections: Connections<Connection>,
     /// What datagrams to us begin with.
-    ids: BTreeMap<SessionId, LinkKey>,
-    our_ids: SecondaryMap<LinkKey, SessionId>,
+    ids: BTreeMap<SessionId, ConnKey>,
+    our_ids: SecondaryMap<ConnKey, SessionId>,
     lent: Lent,
     strangers: u64,
     dropped: u64,
@@ -113,7 +113,7 @@ impl DtlsEndpoint {
             pool: BufferPool::new(options.pool_bytes_max),
             state: Arc::default(),
             options,
-            links: Links::new(),
+            connections: Connections::new(),
             ids: BTreeMap::new(),
             our_ids: SecondaryMap::new(),
             lent: Lent::new(),
@@ -145,7 +145,7 @@ impl DtlsEndpoint {
     }
 
     /// Hands one datagram to its connection, or drops it.
-    fn handle_datagram(&mut self, now: Instant, from: &Datagrams, datagram: &[u8]) -> Option<LinkKey> {
+    fn handle_datagram(&mut self, now: Instant, from: &Datagrams, datagram: &[u8]) -> Option<ConnKey> {
         let lap = self.stopwatch.begin();
         let found = self.find(now, from, datagram);
         self.stopwatch.end(lap, Step::Demultiplex);
@@ -154,7 +154,7 @@ impl DtlsEndpoint {
             return None;
         };
         let lap = self.stopwatch.begin();
-        let connection = self.links.live_mut(key)?;
+        let connection = self.connections.live_mut(key)?;
         let is_dropped =
             connection.handle_records(now, records, Arrival { bytes: datagram.len(), ecn: from.ecn });
         self.stopwatch.end(lap, Step::Inject);
@@ -168,22 +168,22 @@ impl DtlsEndpoint {
         now: Instant,
         from: &Datagrams,
         datagram: &'a [u8],
-    ) -> Option<(LinkKey, &'a [u8])> {
+    ) -> Option<(ConnKey, &'a [u8])> {
         let by_id = ids::split_id(datagram).and_then(|(id, rest)| Some((*self.ids.get(id)?, rest)));
         let (key, records) = by_id.or_else(|| {
             let (token, rest) = ids::split_token(datagram)?;
             // A dialler that was heard goes on with its token until it hears us.
-            let key = self.links.dialled_from(token, from.from.ip())?;
-            (self.links.live(key).is_some() || ids::is_hello(rest)).then_some((key, rest))
+            let key = self.connections.dialled_from(token, from.from.ip())?;
+            (self.connections.live(key).is_some() || ids::is_hello(rest)).then_some((key, rest))
         })?;
-        if !self.links.is_from(key, from.from.ip()) {
+        if !self.connections.is_from(key, from.from.ip()) {
             return None;
         }
         if by_id.is_none() {
             self.accept(now, key, from.from);
         }
         // The whole address stays as it was when the session began.
-        let is_peer = self.links.live(key).is_some_and(|connection| connection.peer() == from.from);
+        let is_peer = self.connections.live(key).is_some_and(|connection| connection.peer() == from.from);
         is_peer.then_some((key, records))
     }
 }
@@ -215,11 +215,11 @@ impl Endpoint for DtlsEndpoint {
     }
 
     fn close(&mut self, now: Instant, conn: ConnId) {
-        self.close_link(now, conn);
+        self.close_connection(now, conn);
     }
 
     fn probe(&mut self, now: Instant, conn: ConnId) {
-        self.probe_link(now, conn);
+        self.probe_connection(now, conn);
     }
 
     fn handle_datagrams(&mut self, now: Instant, datagrams: Datagrams) {
@@ -228,7 +228,7 @@ impl Endpoint for DtlsEndpoint {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        while let Some((key, late)) = self.links.due(now) {
+        while let Some((key, late)) = self.connections.due(now) {
             let lap = self.stopwatch.begin();
             self.on_timer(now, key, late);
             self.stopwatch.end(lap, Step::Timer);
@@ -236,7 +236,7 @@ impl Endpoint for DtlsEndpoint {
     }
 
     fn poll_timeout(&mut self) -> Option<Instant> {
-        self.links.next_timer()
+        self.connections.next_timer()
     }
 
     fn poll_transmit(&mut self, now: Instant, max_bytes: usize, out: &mut Vec<u8>) -> Option<Transmit> {
@@ -245,7 +245,7 @@ impl Endpoint for DtlsEndpoint {
         }
         let batch_max = self.options.batch_datagrams_max;
         self.next_sender(now, |endpoint, key| {
-            let connection = endpoint.links.live_mut(key)?;
+            let connection = endpoint.connections.live_mut(key)?;
             let datagrams = (max_bytes / connection.datagram_bytes()).clamp(1, batch_max);
             connection.poll_transmit(now, datagrams, &endpoint.stopwatch, out)
         })
@@ -257,12 +257,12 @@ impl Endpoint for DtlsEndpoint {
 
     fn next_incoming(&mut self, now: Instant) -> Option<FlowCell<'_>> {
         let next =
-            |endpoint: &mut Self, key| endpoint.links.live_mut(key)?.next_cell(now, &mut endpoint.lent);
+            |endpoint: &mut Self, key| endpoint.connections.live_mut(key)?.next_cell(now, &mut endpoint.lent);
         let (key, (circ_id, command)) = self.next_reader(now, next)?;
         Some(FlowCell { conn: key.conn(), circ_id, command, body: self.lent.body() })
     }
 
-    fn held_bytes(&self) -> usize {
+    fn buffered_bytes(&self) -> usize {
         self.pool.lent_bytes()
     }
 
@@ -271,12 +271,13 @@ impl Endpoint for DtlsEndpoint {
     }
 
     fn backlogs(&self, each: &mut dyn FnMut(Backlog)) {
-        self.links.backlogs(each);
+        self.connections.backlogs(each);
     }
 
     fn forget_ended(&mut self, now: Instant) {
-        for key in self.links.live_keys() {
-            let has_any = self.links.live_mut(key).is_some_and(|connection| connection.forget_ended(now));
+        for key in self.connections.live_keys() {
+            let has_any =
+                self.connections.live_mut(key).is_some_and(|connection| connection.forget_ended(now));
             if has_any {
                 self.after(now, key);
             }
@@ -284,11 +285,11 @@ impl Endpoint for DtlsEndpoint {
     }
 
     fn hold(&mut self, conn: ConnId, circ_id: CircId, hold: bool) {
-        self.links.hold(conn, circ_id, hold);
+        self.hold_flow(conn, circ_id, hold);
     }
 
     fn capacity(&self, conn: ConnId) -> usize {
-        self.links.capacity(conn)
+        self.connections.capacity(conn)
     }
 
     fn send(
@@ -299,8 +300,8 @@ impl Endpoint for DtlsEndpoint {
         command: Command,
         body: &Body,
     ) -> FlowState {
-        let key = LinkKey::of(conn);
-        let Some(connection) = self.links.live_mut(key) else {
+        let key = ConnKey::of(conn);
+        let Some(connection) = self.connections.live_mut(key) else {
             return FlowState::Open;
         };
         let state = connection.send(now, circ_id, command, body);
@@ -309,12 +310,12 @@ impl Endpoint for DtlsEndpoint {
     }
 
     fn stats(&self, conn: ConnId) -> ConnectionStats {
-        self.links.stats(conn)
+        self.connections.stats(conn)
     }
 }
 
 impl fmt::Debug for DtlsEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DtlsEndpoint").field("links", &self.links.len()).finish_non_exhaustive()
+        f.debug_struct("DtlsEndpoint").field("connections", &self.connections.len()).finish_non_exhaustive()
     }
 }

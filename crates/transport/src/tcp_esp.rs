@@ -8,13 +8,14 @@
 //! ```
 //!
 //! The connection of a pair is its security association, so there is no handshake: both sides derive the keys from the
-//! TLS channel's exporter (`chain.rs`), and new ones from those, by themselves. One TCP connection more, the *control
-//! stream* (`control.rs`), carries both proofs and why flows end.
+//! TLS channel's exporter (`chain.rs`), and new ones from those, by themselves (`associations.rs`). One TCP connection
+//! more, the *control stream* (`control.rs`), carries both proofs and why flows end.
 //!
 //! The port is silent. A datagram is looked at only when it comes from the address of a peer and names an association
 //! of ours, and believed when it is authentic. The bytes are in `docs/reference/tcp-esp.md`.
 
 mod addresses;
+mod associations;
 mod chain;
 mod connection;
 mod control;
@@ -32,9 +33,8 @@ mod stack;
 pub use options::EspOptions;
 
 use crate::circuits::Lent;
-use crate::dtls::Protocol;
-use crate::dtls::key::OurKey;
-use crate::links::{LinkKey, Links, Want};
+use crate::connections::{ConnKey, Connections, Serve};
+use crate::proof::{OfferKey, Protocol};
 use crate::setup::{EndpointSetup, Registered, SetupError};
 use addresses::Addresses;
 use connection::Connection;
@@ -85,16 +85,16 @@ pub(crate) static REGISTERED: Registered = Registered {
 /// All connections of one UDP port; see the module.
 pub struct EspEndpoint {
     options: EspOptions,
-    key: OurKey,
-    links: Links<Connection>,
+    key: OfferKey,
+    connections: Connections<Connection>,
     /// Which associations towards us there are, with the address that their packets come from.
-    spis: BTreeMap<(IpAddr, Spi), LinkKey>,
+    spis: BTreeMap<(IpAddr, Spi), ConnKey>,
     /// What peers are called on the stack.
     addresses: Addresses,
     sockets: Sockets,
     lent: Lent,
     /// Bytes that all connections keep for others, and that they take themselves.
-    held: Arc<AtomicUsize>,
+    buffered: Arc<AtomicUsize>,
     memory: Arc<AtomicUsize>,
     strangers: u64,
     dropped: u64,
@@ -113,14 +113,14 @@ impl EspEndpoint {
     ) -> Result<Self, SetupError> {
         options.validate().map_err(|why| SetupError::new("tcp-esp", why))?;
         Ok(EspEndpoint {
-            key: OurKey::new(PROTOCOL, secret).map_err(|why| SetupError::new("tcp-esp", why))?,
+            key: OfferKey::new(PROTOCOL, secret).map_err(|why| SetupError::new("tcp-esp", why))?,
             options,
-            links: Links::new(),
+            connections: Connections::new(),
             spis: BTreeMap::new(),
             addresses: Addresses::default(),
             sockets: Sockets::new(stack),
             lent: Lent::new(),
-            held: Arc::default(),
+            buffered: Arc::default(),
             memory: Arc::default(),
             strangers: 0,
             dropped: 0,
@@ -138,13 +138,13 @@ impl EspEndpoint {
     }
 
     /// Opens one datagram, or drops it. Tells whose it was.
-    fn handle_datagram(&mut self, now: Instant, from: &Datagrams, datagram: &mut [u8]) -> Option<LinkKey> {
+    fn handle_datagram(&mut self, now: Instant, from: &Datagrams, datagram: &mut [u8]) -> Option<ConnKey> {
         let address = from.from.ip().to_canonical();
         let key = match classify(datagram) {
             Arrived::Esp(spi) => self.spis.get(&(address, spi)).copied(),
             Arrived::KeepAlive | Arrived::Other => None,
         };
-        let Some((key, connection)) = key.and_then(|key| Some((key, self.links.live_mut(key)?))) else {
+        let Some((key, connection)) = key.and_then(|key| Some((key, self.connections.live_mut(key)?))) else {
             self.strangers += 1;
             return None;
         };
@@ -173,7 +173,7 @@ impl Endpoint for EspEndpoint {
 
     fn set_key(&mut self, secret: &Zeroizing<[u8; 32]>) {
         // Every seed makes a key, so there is nothing to keep the old one for.
-        if let Ok(key) = OurKey::new(PROTOCOL, secret) {
+        if let Ok(key) = OfferKey::new(PROTOCOL, secret) {
             self.key = key;
         }
     }
@@ -188,35 +188,17 @@ impl Endpoint for EspEndpoint {
     }
 
     fn close(&mut self, now: Instant, conn: ConnId) {
-        let key = LinkKey::of(conn);
-        match self.links.live_mut(key) {
-            Some(connection) => {
-                connection.close(now, &mut self.sockets);
-                self.after(now, key);
-            }
-            None => self.forget(key),
-        }
+        self.close_connection(now, conn);
     }
 
     fn probe(&mut self, now: Instant, conn: ConnId) {
-        let key = LinkKey::of(conn);
-        if let Some(connection) = self.links.live_mut(key) {
-            connection.probe(now);
-            self.after(now, key);
-        }
+        self.probe_connection(now, conn);
     }
 
     fn handle_datagrams(&mut self, now: Instant, mut datagrams: Datagrams) {
         let mut data = core::mem::take(&mut datagrams.data);
-        let mut last = None;
-        for datagram in data.chunks_mut(datagrams.stride.max(1)) {
-            let touched = self.handle_datagram(now, &datagrams, datagram);
-            if touched.is_some() && touched != last {
-                last.into_iter().for_each(|key| self.after(now, key));
-                last = touched;
-            }
-        }
-        last.into_iter().for_each(|key| self.after(now, key));
+        let each = data.chunks_mut(datagrams.stride.max(1));
+        self.handle_each(now, each, |endpoint, datagram| endpoint.handle_datagram(now, &datagrams, datagram));
     }
 
     fn handle_stack(&mut self, now: Instant, input: Input<Plain>) {
@@ -232,78 +214,39 @@ impl Endpoint for EspEndpoint {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        while let Some((key, late)) = self.links.due(now) {
-            match self.links.live_mut(key) {
-                Some(connection) if connection.is_gone(now) => self.forget(key),
-                Some(connection) => {
-                    connection.handle_timeout(now, late, &mut self.sockets);
-                    self.after(now, key);
-                }
-                None => {}
-            }
+        while let Some((key, late)) = self.connections.due(now) {
+            self.on_timer(now, key, late);
         }
     }
 
     fn poll_timeout(&mut self) -> Option<Instant> {
-        self.links.next_timer()
+        self.connections.next_timer()
     }
 
     fn poll_transmit(&mut self, now: Instant, max_bytes: usize, out: &mut Vec<u8>) -> Option<Transmit> {
         if max_bytes == 0 {
             return None;
         }
-        while let Some(key) = self.links.first(Want::Transmit) {
-            let transmit = self.links.live_mut(key).and_then(|connection| connection.poll_transmit(out));
-            if transmit.is_some() {
-                self.links.next_turn(Want::Transmit);
-                return transmit;
-            }
-            self.links.done(Want::Transmit);
-            let timer = self.links.live(key).map(|connection| connection.poll_timeout(now));
-            self.links.look_at(key, timer);
-        }
-        None
+        self.next_sender(now, |endpoint, key| endpoint.connections.live_mut(key)?.poll_transmit(out))
     }
 
     fn poll_event(&mut self, now: Instant) -> Option<(ConnId, ConnectionEvent)> {
-        while let Some(key) = self.links.first(Want::Speak) {
-            let (event, is_last) = self.links.event_of(key, Connection::poll_event);
-            if is_last {
-                self.forget(key);
-            }
-            if let Some(event) = event {
-                return Some((key.conn(), event));
-            }
-            self.links.done(Want::Speak);
-            if self.links.live(key).is_some_and(|connection| connection.is_gone(now)) {
-                self.forget(key);
-            }
-        }
-        None
+        self.next_event(now)
     }
 
     fn next_incoming(&mut self, now: Instant) -> Option<FlowCell<'_>> {
-        let mut found = None;
-        while let Some(key) = self.links.first(Want::Read) {
-            let (lent, sockets) = (&mut self.lent, &mut self.sockets);
-            let cell = self.links.live_mut(key).and_then(|connection| {
-                let cell = connection.next_cell(now, lent, sockets);
-                connection.count_memory();
-                cell
-            });
-            if let Some(cell) = cell {
-                found = Some((key, cell));
-                break;
-            }
-            self.links.done(Want::Read);
-        }
-        let (key, (circ_id, command)) = found?;
-        self.links.lent();
+        let next = |endpoint: &mut Self, key| {
+            let connection = endpoint.connections.live_mut(key)?;
+            let cell = connection.next_cell(now, &mut endpoint.lent, &mut endpoint.sockets);
+            connection.count_memory();
+            cell
+        };
+        let (key, (circ_id, command)) = self.next_reader(now, next)?;
         Some(FlowCell { conn: key.conn(), circ_id, command, body: self.lent.body() })
     }
 
-    fn held_bytes(&self) -> usize {
-        self.held.load(Relaxed)
+    fn buffered_bytes(&self) -> usize {
+        self.buffered.load(Relaxed)
     }
 
     fn state_bytes(&self) -> usize {
@@ -311,21 +254,15 @@ impl Endpoint for EspEndpoint {
     }
 
     fn backlogs(&self, each: &mut dyn FnMut(Backlog)) {
-        for (key, connection) in self.links.all_live() {
-            connection.backlogs(key.conn(), each);
-        }
+        self.connections.backlogs(each);
     }
 
     fn hold(&mut self, conn: ConnId, circ_id: CircId, hold: bool) {
-        let key = LinkKey::of(conn);
-        if let Some(connection) = self.links.live_mut(key) {
-            connection.hold(circ_id, hold, &mut self.sockets);
-            self.links.note_if(key, Want::Read, Connection::has_readable);
-        }
+        self.hold_flow(conn, circ_id, hold);
     }
 
     fn capacity(&self, conn: ConnId) -> usize {
-        self.links.live(LinkKey::of(conn)).map_or(0, Connection::capacity)
+        self.connections.capacity(conn)
     }
 
     fn send(
@@ -336,8 +273,8 @@ impl Endpoint for EspEndpoint {
         command: Command,
         body: &Body,
     ) -> FlowState {
-        let key = LinkKey::of(conn);
-        let Some(connection) = self.links.live_mut(key) else {
+        let key = ConnKey::of(conn);
+        let Some(connection) = self.connections.live_mut(key) else {
             return FlowState::Open;
         };
         let state = connection.send(now, (circ_id, command, body), key, &mut self.sockets);
@@ -347,12 +284,12 @@ impl Endpoint for EspEndpoint {
     }
 
     fn stats(&self, conn: ConnId) -> ConnectionStats {
-        self.links.live(LinkKey::of(conn)).map_or_else(ConnectionStats::default, Connection::stats)
+        self.connections.stats(conn)
     }
 }
 
 impl fmt::Debug for EspEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EspEndpoint").field("links", &self.links.len()).finish_non_exhaustive()
+        f.debug_struct("EspEndpoint").field("connections", &self.connections.len()).finish_non_exhaustive()
     }
 }

@@ -325,7 +325,7 @@ fn a_reset_overtakes_cells_that_nobody_reads() {
     world.sim.run_for(Duration::from_secs(10));
     let held = world.at(1, |end, _| {
         assert!(end.came[&named].len() < 10_000, "the kernels' windows are full");
-        assert!(end.endpoint.held_bytes() <= 64 * 1024, "{}", end.endpoint.held_bytes());
+        assert!(end.endpoint.buffered_bytes() <= 64 * 1024, "{}", end.endpoint.buffered_bytes());
         end.came[&named].len()
     });
     world.at(0, |end, now| {
@@ -336,7 +336,7 @@ fn a_reset_overtakes_cells_that_nobody_reads() {
     world.at(1, |end, _| {
         let cells = &end.came[&named];
         assert_eq!((cells.len(), cells.last()), (held + 1, Some(&(Command::DESTROY, 3 << 24))));
-        assert_eq!(end.endpoint.held_bytes(), 0);
+        assert_eq!(end.endpoint.buffered_bytes(), 0);
     });
 }
 
@@ -443,7 +443,7 @@ fn a_dialler_without_a_listener_gives_up_and_a_closed_connection_says_so() {
     assert_eq!((world.ended(0), world.ended(1)), (None, Some(ConnectionError::PeerClosed)));
     assert_eq!((world.flows(0), world.flows(1)), (0, 0));
     // What is gone takes nothing.
-    let state = world.at(0, |end, _| (end.endpoint.held_bytes(), end.endpoint.state_bytes()));
+    let state = world.at(0, |end, _| (end.endpoint.buffered_bytes(), end.endpoint.state_bytes()));
     assert_eq!(state, (0, 0));
 }
 

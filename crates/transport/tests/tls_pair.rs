@@ -332,11 +332,11 @@ fn a_record_that_is_begun_is_held_until_it_is_whole() {
         }
         let bytes = pair.transmit(INITIATOR);
         let begun = bytes.len() - 1;
-        assert_eq!(pair.channels[RESPONDER].held_bytes(), 0);
+        assert_eq!(pair.channels[RESPONDER].buffered_bytes(), 0);
         pair.receive(RESPONDER, &bytes[..begun]).unwrap();
-        assert_eq!((pair.channels[RESPONDER].held_bytes(), pair.got[RESPONDER].len()), (begun, 0));
+        assert_eq!((pair.channels[RESPONDER].buffered_bytes(), pair.got[RESPONDER].len()), (begun, 0));
         pair.receive(RESPONDER, &bytes[begun..]).unwrap();
-        assert_eq!((pair.channels[RESPONDER].held_bytes(), pair.got[RESPONDER].len()), (0, 31));
+        assert_eq!((pair.channels[RESPONDER].buffered_bytes(), pair.got[RESPONDER].len()), (0, 31));
     }
 }
 

@@ -150,5 +150,5 @@ fn what_comes_before_the_worker_is_done_ends_the_channel_and_nothing_else() {
     // So is the channel of this one, but by its socket.
     shard.relay.handle_input(NOW, Input::Failed { socket: socket(1), error: SocketError::Reset });
     shard.work(0);
-    assert_eq!((shard.jobs.len(), shard.relay.held().channels), (0, 0));
+    assert_eq!((shard.jobs.len(), shard.relay.in_use().channels), (0, 0));
 }

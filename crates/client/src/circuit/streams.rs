@@ -7,11 +7,11 @@
 //! 3. [`OriginCircuit::end_stream`], or END from the far end, is its end.
 
 use super::{Fault, OUT_CELLS_HIGH, OriginCircuit, OriginError, OriginEvent};
-use heddle_proto::cell::flow::Sendme;
+use heddle_proto::cell::flow_control::Sendme;
 use heddle_proto::cell::relay::{DATA_LEN, RelayCommand, StreamId};
 use heddle_proto::cell::stream::{Begin, Connected, End as EndCell, EndReason, Resolve, Resolved};
 use heddle_proto::crypto::tor1::CellDigest;
-use heddle_proto::flow::{
+use heddle_proto::flow_control::{
     self, Digests, DrainWatch, FlowControl, ReadLimit, Role, SendmeContext, Signal, StreamControl,
     StreamWindow, XonXoffParams,
 };
@@ -60,7 +60,7 @@ struct Stream {
 impl End {
     fn new(circuit: &OriginCircuit, first_id: u16) -> Self {
         let lookup = |name: &str| circuit.param(name);
-        let flow = flow::new(circuit.flow_control.algorithm(circuit.sendme_inc(), &lookup));
+        let flow = flow_control::new(circuit.flow_control.algorithm(circuit.sendme_inc(), &lookup));
         End {
             digests: Digests::new(flow.pending_max()),
             flow,

@@ -24,8 +24,8 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-/// Tasks that may wait for a worker, of all shards. Onionskins take half of them at most, since a shard has few at work
-/// and keeps the others itself ([`heddle_relay::Limits::onionskins_at_work`]). The other half is for signatures of
+/// Tasks that may wait for a worker, of all shards. Onionskins take half of them at most, because a shard has few at
+/// work and keeps the others itself ([`heddle_relay::Limits::onionskins_at_work`]). The other half is for signatures of
 /// TLS, of which a shard begins 500 a second. Should workers lag behind by more than that half, shards work off
 /// themselves what has no place.
 const TASKS_MAX: usize = 4096;

@@ -90,8 +90,8 @@ fn heading(title: &str) -> String {
 /// The page that lists all others.
 fn overview(book: &Book, records: &[(&Wanted, Option<Record>)]) -> String {
     let mut text = heading("The book of results");
-    text += "What `heddle lab book` measured, page by page. Each measurement is one command, made once at a commit, and \
-             what it gave is in the JSON file of its name beside these pages, with every attempt at it. \
+    text += "What `heddle lab book` measured, page by page. Each measurement is one command, made once at a commit, \
+             and what it gave is in the JSON file of its name beside these pages, with every attempt at it. \
              [The lab](../guide/lab.md#the-book-of-results) tells how a book is made; \
              [notes](../notes/overview.md) have what was measured before there was one.\n\n";
     let rows: Vec<Vec<String>> = records

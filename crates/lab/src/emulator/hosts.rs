@@ -197,8 +197,8 @@ fn no_namespace(error: &io::Error) -> Error {
             format!("there are as many network namespaces as the sysctl user.max_net_namespaces allows ({error})")
         } else {
             format!(
-                "the system makes no network namespace ({error}); it needs root, or unprivileged user namespaces (sysctls \
-                 user.max_user_namespaces, kernel.unprivileged_userns_clone, \
+                "the system makes no network namespace ({error}); it needs root, or unprivileged user namespaces \
+                 (sysctls user.max_user_namespaces, kernel.unprivileged_userns_clone, \
                  kernel.apparmor_restrict_unprivileged_userns)"
             )
         })

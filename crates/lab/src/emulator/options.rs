@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use heddle_netem::units::read;
-use heddle_netem::{DirectionOptions, HostOptions, LinkOptions, TopologyOptions, WireOptions};
+use heddle_netem::{DirectionOptions, HostOptions, InterfaceOptions, TopologyOptions, WireOptions};
 use serde::{Deserialize, Serialize};
 
 use super::attack::AttackOptions;
@@ -51,10 +51,10 @@ pub struct EmulatedHostOptions {
     pub name: String,
     /// What all that it sends passes first.
     #[serde(default)]
-    pub up: LinkOptions,
+    pub up: InterfaceOptions,
     /// What all that it receives passes last.
     #[serde(default)]
-    pub down: LinkOptions,
+    pub down: InterfaceOptions,
     /// Its addresses, each of one host only. Default: one of 10.0.0.0/16, by its place among the hosts.
     #[serde(default)]
     pub addresses: Vec<IpAddr>,

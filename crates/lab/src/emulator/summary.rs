@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
-use heddle_netem::{DropReason, Drops, LinkStats, Topology};
+use heddle_netem::{DropReason, Drops, InterfaceStats, Topology};
 use serde::Serialize;
 
 use super::attack::AttackSummary;
@@ -138,8 +138,8 @@ pub(super) fn late(tally: &Tally, limits: &LatenessOptions) -> Vec<String> {
         } else if times.p99s().quantile_ns(SECONDS_SHARE) > limits.p99_max_ns {
             let (usual, worst) = (ms(times.p99s().quantile_ns(SECONDS_SHARE)), ms(times.p99s().most_ns()));
             reasons.push(format!(
-                "{what} by {usual:.3} ms at the 99th percentile of a second in more than one second in twenty, and by {worst:.3} \
-                 ms in the worst, at most {allowed} ms is valid"
+                "{what} by {usual:.3} ms at the 99th percentile of a second in more than one second in twenty, and by \
+                 {worst:.3} ms in the worst, at most {allowed} ms is valid"
             ));
         }
         if most_ns > limits.most_max_ns {
@@ -169,8 +169,8 @@ pub(super) fn faults(hosts: &[HostSummary], wires: &[WireSummary]) -> Vec<String
     for WireSummary { from, to, drops, .. } in wires {
         if let Some(drops) = drops.get(DropReason::InFlightFull.name()) {
             reasons.push(format!(
-                "{drops} packets from {from} to {to} were dropped because more were on their way than in_flight_packets \
-                 or in_flight_bytes allows"
+                "{drops} packets from {from} to {to} were dropped because more were on their way than \
+                 in_flight_packets or in_flight_bytes allows"
             ));
         }
     }
@@ -199,7 +199,7 @@ pub(super) fn wires(topology: &Topology<Vec<u8>>) -> Vec<WireSummary> {
 }
 
 /// What a host's attachment dropped.
-pub(super) fn link_drops(stats: Option<LinkStats>) -> BTreeMap<&'static str, u64> {
+pub(super) fn interface_drops(stats: Option<InterfaceStats>) -> BTreeMap<&'static str, u64> {
     stats.map(|stats| by_reason(&stats.drops)).unwrap_or_default()
 }
 

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::arm::Transport;
-use heddle_netem::{DirectionOptions, LinkOptions};
+use heddle_netem::{DirectionOptions, InterfaceOptions};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -97,10 +97,10 @@ pub struct Relay {
     pub torrc: Vec<String>,
     /// What all that its host sends passes first, whoever it is for. Default: no limit.
     #[serde(default)]
-    pub up: LinkOptions,
+    pub up: InterfaceOptions,
     /// What all that its host receives passes last. Default: no limit.
     #[serde(default)]
-    pub down: LinkOptions,
+    pub down: InterfaceOptions,
     /// Labels of its figures, besides `relay`. Default: none.
     #[serde(default)]
     pub labels: Labels,

@@ -7,7 +7,7 @@ use heddle_netem::DirectionOptions;
 use toml::Spanned;
 
 use super::sketch::{self, Host, Line, Sketch, Wires};
-use super::wires::{bytes, direction, link, parallel, rate, rate_of};
+use super::wires::{bytes, direction, interface, parallel, rate, rate_of};
 use super::words::escape;
 use crate::plan::{Client, Flow, Plan, Relay, Tor, Traffic, WireGroup, WirePair};
 
@@ -229,7 +229,7 @@ impl<'a> Network<'a> {
             return vec![traffic_of(client)];
         }
         let Some(relay) = self.relay(name) else { return Vec::new() };
-        let (up, down) = (link(&relay.up), link(&relay.down));
+        let (up, down) = (interface(&relay.up), interface(&relay.down));
         let links: Vec<String> = match up == down {
             true => up,
             false => {
@@ -248,8 +248,8 @@ impl<'a> Network<'a> {
         let mut notes = Vec::new();
         if let Some(slowest) = self.slowest {
             notes.push(format!(
-                "Thick: the lowest rate that is set, or a bottleneck that the plan names. The lowest rate on the way of \
-                 the data is {}.",
+                "Thick: the lowest rate that is set, or a bottleneck that the plan names. The lowest rate on the way \
+                 of the data is {}.",
                 rate(slowest)
             ));
         }
@@ -396,11 +396,11 @@ fn traffic_of(client: &Client) -> String {
 
 /// The rates that a relay and its host keep, in bits per second.
 fn rates_of_relay(relay: &Relay) -> impl Iterator<Item = u64> {
-    let links = [&relay.up, &relay.down].map(|link| match link.rate {
+    let interfaces = [&relay.up, &relay.down].map(|interface| match interface.rate {
         heddle_netem::Rate::BitsPerS(bits) => Some(bits),
         heddle_netem::Rate::Unlimited => None,
     });
-    links.into_iter().chain([torrc_rate(relay)]).flatten()
+    interfaces.into_iter().chain([torrc_rate(relay)]).flatten()
 }
 
 /// The rate that a relay's torrc gives it, in bits per second.

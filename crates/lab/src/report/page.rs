@@ -223,9 +223,11 @@ fn targets(results: &[Results<'_>]) -> String {
         return String::new();
     }
     let several = results.len() > 1;
-    let mut html = "<h2>Targets</h2>\n<p class=\"soft\">Met when the whole 95 % interval keeps the bound, missed when none of \
-                    it does, otherwise open, as always where runs lack the figure.</p>\n<div class=\"wide\"><table>\n<tr>"
-        .to_owned();
+    let mut html =
+        "<h2>Targets</h2>\n<p class=\"soft\">Met when the whole 95 % interval keeps the bound, missed when \
+                    none of it does, otherwise open, as always where runs lack the figure.</p>\n<div \
+                    class=\"wide\"><table>\n<tr>"
+            .to_owned();
     html += if several { "<th>run</th>" } else { "" };
     html += "<th>figure</th><th>labels</th><th>source</th><th class=\"n\">ours [95 %]</th><th class=\"n\">to be</th><th></th></tr>\n";
     for (run, plan, target) in rows {
@@ -311,8 +313,9 @@ fn figures(results: &[Results<'_>], looks: &Looks<'_>) -> String {
     // What the plan is about comes first.
     let plans: Vec<&str> = results.iter().flat_map(|result| in_question(result.plan)).collect();
     names.sort_by_key(|name| plans.iter().position(|plan| plan == name).unwrap_or(usize::MAX));
-    let mut html = "<h2>Figures</h2>\n<p class=\"soft\">Means of the runs' means, of ratios the geometric one of pairs, with the 95 % interval of Student's t over runs \
-                    or rounds; quantiles over all samples. A diamond is a known value.</p>\n"
+    let mut html = "<h2>Figures</h2>\n<p class=\"soft\">Means of the runs' means, of ratios the geometric one of \
+                    pairs, with the 95 % interval of Student's t over runs or rounds; quantiles over all samples. A \
+                    diamond is a known value.</p>\n"
         .to_owned();
     for name in names {
         let group: Vec<&Found<'_>> = all.iter().filter(|found| found.figure.name == name).collect();
@@ -430,8 +433,9 @@ fn distributions(results: &[Results<'_>], looks: &Looks<'_>) -> String {
             continue;
         }
         html += &format!(
-            "<h3>{title}</h3>\n<figure>{}<figcaption>Share of samples at or below a value, with the 95 % band of Dvoretzky, Kiefer, \
-             Wolfowitz and Massart for independent samples. The axis ends where {} % of every curve are shown.</figcaption></figure>\n{}",
+            "<h3>{title}</h3>\n<figure>{}<figcaption>Share of samples at or below a value, with the 95 % band of \
+             Dvoretzky, Kiefer, Wolfowitz and Massart for independent samples. The axis ends where {} % of every \
+             curve are shown.</figcaption></figure>\n{}",
             chart::distributions(&plot.title, &axis, &curves),
             100.0 * TAIL,
             data(&curves)

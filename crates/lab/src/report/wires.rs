@@ -1,6 +1,6 @@
 //! Wires in words.
 
-use heddle_netem::{DirectionOptions, Jitter, LinkOptions, Loss, QueueOptions, Rate};
+use heddle_netem::{DirectionOptions, InterfaceOptions, Jitter, Loss, QueueOptions, Rate};
 use toml::Spanned;
 
 use super::words::round_number;
@@ -53,7 +53,7 @@ pub(super) fn rate_of(options: &DirectionOptions) -> Option<u64> {
 }
 
 /// What a host's attachment does, piece by piece.
-pub(super) fn link(options: &LinkOptions) -> Vec<String> {
+pub(super) fn interface(options: &InterfaceOptions) -> Vec<String> {
     match options.rate {
         Rate::BitsPerS(bits) => vec![rate(bits), queue(&options.queue)],
         Rate::Unlimited => Vec::new(),

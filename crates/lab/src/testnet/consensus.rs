@@ -78,7 +78,8 @@ mod tests {
 
     #[test]
     fn entries_have_fingerprints_and_flags() {
-        let text = "r exit1 AAECAwQFBgcICQoLDA0ODxAREhM zzzzzzzzzzzzzzzzzzzzzzzzzzz 2038-01-01 00:00:00 127.0.0.1 10005 0\n\
+        let text = "r exit1 AAECAwQFBgcICQoLDA0ODxAREhM zzzzzzzzzzzzzzzzzzzzzzzzzzz 2038-01-01 00:00:00 \
+                    127.0.0.1 10005 0\n\
                     s Exit Fast Running Valid\nw Bandwidth=0\nr bad !! x\ns Valid";
         let listings = parse(text);
         assert_eq!(listings[0].nickname, "exit1");

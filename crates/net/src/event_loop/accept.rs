@@ -161,7 +161,7 @@ impl<L: Language, N: Node<L>> EventLoop<L, N> {
         }
     }
 
-    /// Level-triggered, since a batch may leave connections behind.
+    /// Level-triggered, because a batch may leave connections behind.
     fn watch_listener(&mut self, listener: impl AsFd, n: usize) -> io::Result<()> {
         let token = epoll::EventData::new_u64(TOKEN_LISTENERS - n as u64);
         self.counters.epoll_ctls += 1;

@@ -98,7 +98,7 @@ pub const PLANTED: &[Planted] = &[
     Planted {
         name: "a window that forgets an update",
         breaks: "What a SENDME acknowledges is not taken off what is in flight.",
-        file: "proto/src/flow/vegas/mod.rs",
+        file: "proto/src/flow_control/vegas/mod.rs",
         good: "self.inflight_cells = inflight_cells;",
         bad: "let _ = inflight_cells;",
         seed: 0,

@@ -4,8 +4,6 @@
 use super::BODY_LEN;
 use super::read::{Malformed, Reader, write_counted};
 
-/// Handshake type: TAP, obsolete, known only to be refused.
-pub const HTYPE_TAP: u16 = 0;
 /// Handshake type: ntor.
 pub const HTYPE_NTOR: u16 = 2;
 /// Handshake type: ntor-v3, which carries extensions.

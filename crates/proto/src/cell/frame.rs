@@ -40,10 +40,10 @@ pub struct Framer {
     /// The longest variable-length body that is of use.
     used_len_max: usize,
     /// The beginning of a cell whose end has not come yet: shorter than its header and `used_len_max`.
-    held: Vec<u8>,
+    partial: Vec<u8>,
     /// Bytes to come of a cell that is of no use.
     skipped_len: usize,
-    /// Whether `held` is a whole cell that the last call lent out.
+    /// Whether `partial` is a whole cell that the last call lent out.
     lent: bool,
 }
 
@@ -83,7 +83,7 @@ impl Framer {
             versions_seen: false,
             body_len_max: VAR_BODY_LEN_MAX,
             used_len_max: VAR_BODY_LEN_MAX,
-            held: Vec::new(),
+            partial: Vec::new(),
             skipped_len: 0,
             lent: false,
         }
@@ -102,7 +102,7 @@ impl Framer {
 
     /// Memory for cells that are begun.
     pub fn state_bytes(&self) -> usize {
-        self.held.capacity()
+        self.partial.capacity()
     }
 
     /// The next cell, and how many bytes of `chunk` it used up.
@@ -113,18 +113,18 @@ impl Framer {
     pub fn next<'a>(&'a mut self, chunk: &'a [u8]) -> Result<(usize, Option<Frame<'a>>), FrameError> {
         if self.lent {
             self.lent = false;
-            self.held.clear();
-            self.held.shrink_to(CELL_LEN);
+            self.partial.clear();
+            self.partial.shrink_to(CELL_LEN);
         }
         let mut used = 0;
         loop {
             used += self.skip(&chunk[used..]);
             let rest = &chunk[used..];
-            if !self.held.is_empty() {
+            if !self.partial.is_empty() {
                 let (more, is_whole) = self.gather(rest)?;
                 used += more;
                 if is_whole {
-                    return Ok((used, Some(self.lend_held())));
+                    return Ok((used, Some(self.lend_partial())));
                 }
                 if self.skipped_len == 0 {
                     return Ok((used, None));
@@ -138,7 +138,7 @@ impl Framer {
                 }
                 Measure::Useless(len) => self.skipped_len = len,
                 Measure::Whole(_) | Measure::Header(_) => {
-                    self.held.extend_from_slice(rest);
+                    self.partial.extend_from_slice(rest);
                     return Ok((chunk.len(), None));
                 }
             }
@@ -156,18 +156,18 @@ impl Framer {
     fn gather(&mut self, chunk: &[u8]) -> Result<(usize, bool), FrameError> {
         let mut used = 0;
         loop {
-            let (wanted, whole) = match self.measure(&self.held)? {
+            let (wanted, whole) = match self.measure(&self.partial)? {
                 Measure::Header(len) => (len, false),
                 Measure::Whole(len) => (len, true),
                 Measure::Useless(len) => {
-                    self.skipped_len = len - self.held.len();
-                    self.held.clear();
+                    self.skipped_len = len - self.partial.len();
+                    self.partial.clear();
                     return Ok((used, false));
                 }
             };
-            let missing = wanted - self.held.len();
+            let missing = wanted - self.partial.len();
             let taken = missing.min(chunk.len() - used);
-            self.held.extend_from_slice(&chunk[used..used + taken]);
+            self.partial.extend_from_slice(&chunk[used..used + taken]);
             used += taken;
             if taken < missing || whole {
                 return Ok((used, taken == missing));
@@ -175,9 +175,9 @@ impl Framer {
         }
     }
 
-    fn lend_held(&mut self) -> Frame<'_> {
+    fn lend_partial(&mut self) -> Frame<'_> {
         self.lent = true;
-        let frame = split(&self.held, self.versions_seen);
+        let frame = split(&self.partial, self.versions_seen);
         self.versions_seen = true;
         frame
     }
@@ -298,11 +298,6 @@ pub fn write_fixed(out: &mut Vec<u8>, circ_id: u32, command: Command, body: &[u8
     out.extend_from_slice(&header(circ_id, command));
     out.extend_from_slice(body);
     out.resize(out.len() + BODY_LEN - body.len(), 0);
-}
-
-/// Writes the header of a fixed-length cell in front of the body that `cell` already holds.
-pub fn write_header(cell: &mut [u8; CELL_LEN], circ_id: u32, command: Command) {
-    cell[..CELL_HEADER_LEN].copy_from_slice(&header(circ_id, command));
 }
 
 /// Appends a variable-length cell. Id zero is the channel.

@@ -10,7 +10,7 @@
 mod command;
 pub mod create;
 pub mod extend;
-pub mod flow;
+pub mod flow_control;
 pub mod frame;
 pub mod link;
 mod read;

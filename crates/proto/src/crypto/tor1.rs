@@ -97,11 +97,6 @@ impl RelayLayer {
         self.backward.keystream.apply(src, dst);
     }
 
-    /// Puts our layer on a cell towards the client where it is.
-    pub fn backward_in_place(&mut self, body: &mut Body) {
-        self.backward.keystream.apply_in_place(body);
-    }
-
     /// Stamps and encrypts a cell of our own towards the client, and returns the running digest
     /// that a SENDME for this cell has to carry.
     pub fn originate(&mut self, body: &mut Body) -> CellDigest {
@@ -252,13 +247,9 @@ mod tests {
 
     fn send_back(relays: &mut [RelayLayer], from: usize, body: &mut Body) -> CellDigest {
         let digest = relays[from].originate(body);
-        for (hop, relay) in relays[..from].iter_mut().enumerate().rev() {
-            if hop % 2 == 0 {
-                relay.backward_in_place(body);
-            } else {
-                let src = *body;
-                relay.backward(&src, body);
-            }
+        for relay in relays[..from].iter_mut().rev() {
+            let src = *body;
+            relay.backward(&src, body);
         }
         digest
     }

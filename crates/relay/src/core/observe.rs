@@ -2,7 +2,7 @@
 
 use super::Core;
 use crate::keys::{CircuitKey, LinkKey, Side};
-use crate::memory::Held;
+use crate::memory::InUse;
 use crate::message::Event;
 use crate::observe::{Observed, Observees, Place, Why};
 use crate::table::Next;
@@ -191,23 +191,23 @@ impl Core {
 }
 
 /// What is to be seen of a shard.
-pub(crate) fn shard_fields(held: &Held, (used_max, max): (u32, u32)) -> [i64; 15] {
+pub(crate) fn shard_fields(in_use: &InUse, (used_max, max): (u32, u32)) -> [i64; 15] {
     [
-        i64::from(held.slots),
+        i64::from(in_use.slots),
         i64::from(used_max),
         i64::from(max),
-        i64::from(held.circuit_cells),
-        i64::from(held.leftover_cells),
-        number(held.buffer_bytes),
-        number(held.flow_bytes),
-        number(held.circuits),
-        number(held.channels),
-        number(held.flow_links),
-        number(held.connections),
-        number(held.questions),
-        number(held.onionskins),
-        number(held.dials),
-        number(held.turns),
+        i64::from(in_use.circuit_cells),
+        i64::from(in_use.leftover_cells),
+        number(in_use.buffer_bytes),
+        number(in_use.flow_bytes),
+        number(in_use.circuits),
+        number(in_use.channels),
+        number(in_use.flow_links),
+        number(in_use.connections),
+        number(in_use.questions),
+        number(in_use.onionskins),
+        number(in_use.dials),
+        number(in_use.turns),
     ]
 }
 

@@ -1,7 +1,7 @@
 //! What the shard did and holds, gathered from its parts.
 
 use super::Core;
-use crate::memory::Held;
+use crate::memory::InUse;
 use crate::stats::RelayStats;
 
 impl Core {
@@ -36,9 +36,9 @@ impl Core {
     }
 
     /// Channels and bytes of flows, which only the shard can tell, are left at zero.
-    pub fn held(&self) -> Held {
+    pub fn in_use(&self) -> InUse {
         let (circ_ids, turns) = self.table.totals();
-        Held {
+        InUse {
             slots: self.pool.used(),
             circuit_cells: self.table.iter().map(|(_, circuit)| circuit.queued_cells()).sum(),
             leftover_cells: self.streams.owed().map(|(_, queue)| queue.len()).sum(),

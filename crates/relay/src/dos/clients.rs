@@ -1,9 +1,9 @@
 //! What is remembered of clients' addresses.
 
 use super::options::{CircuitDefence, ConnectionDefence};
-use super::pace::Pace;
 use core::net::IpAddr;
 use heddle_proto::addr::AddrKey;
+use heddle_proto::pace::Pace;
 use heddle_seam::rng::Rng;
 use heddle_seam::time::{Duration, Instant};
 use std::collections::{BTreeMap, BTreeSet};
@@ -153,9 +153,9 @@ fn held_off_until(now: Instant, period: Duration, rng: &mut Rng) -> Instant {
 
 #[cfg(test)]
 mod tests {
-    use super::super::pace::Rate;
     use super::*;
     use core::net::Ipv4Addr;
+    use heddle_proto::pace::Rate;
     use heddle_seam::rng::Seed;
 
     fn addr(number: u32) -> IpAddr {

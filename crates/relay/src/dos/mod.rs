@@ -5,7 +5,6 @@
 //! which always hold.
 //!
 //! - [`options`]: what the operator says, else the consensus, else stock's default.
-//! - [`pace`]: how often something may happen.
 //! - [`clients`]: what is remembered of clients' addresses.
 //!
 //! Relays of the consensus are exempt, and so is everybody at an address at which one listens: clients may come through
@@ -13,7 +12,6 @@
 
 mod clients;
 mod options;
-mod pace;
 
 use clients::{Clients, Created};
 use core::net::IpAddr;
@@ -21,7 +19,6 @@ use heddle_seam::rng::Rng;
 use heddle_seam::time::Instant;
 pub use options::DosOptions;
 pub(super) use options::{Defences, StreamAction};
-pub(super) use pace::{Pace, Rate};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The defences in force, and the clients that they know.

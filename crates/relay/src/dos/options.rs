@@ -1,6 +1,6 @@
 //! What the operator and the consensus say of the defences.
 
-use super::pace::Rate;
+use heddle_proto::pace::Rate;
 use heddle_proto::params::NetworkParams;
 use heddle_seam::time::Duration;
 

@@ -3,11 +3,13 @@
 use super::stream::{Stream, StreamState};
 use super::unread::Unread;
 use heddle_proto::cell::Body;
-use heddle_proto::cell::flow::Sendme;
+use heddle_proto::cell::flow_control::Sendme;
 use heddle_proto::cell::relay::{self, RelayCommand, StreamId};
 use heddle_proto::crypto::onionskin::CongestionOffer;
 use heddle_proto::crypto::tor1::CellDigest;
-use heddle_proto::flow::{self, Digests, FlowChoice, FlowControl, SendmeContext, ShortCells, Violation};
+use heddle_proto::flow_control::{
+    self, Digests, FlowChoice, FlowControl, SendmeContext, ShortCells, Violation,
+};
 use heddle_proto::params::NetworkParams;
 use heddle_seam::rng::Rng;
 use heddle_seam::time::Instant;
@@ -45,7 +47,7 @@ impl End {
         rng: &mut Rng,
     ) -> Self {
         let lookup = |name: &str| params.0.get(name).copied();
-        let flow = flow::new(choice.algorithm(congestion.map(|offer| offer.sendme_inc), &lookup));
+        let flow = flow_control::new(choice.algorithm(congestion.map(|offer| offer.sendme_inc), &lookup));
         End {
             digests: Digests::new(flow.pending_max()),
             flow,

@@ -3,7 +3,7 @@
 use super::owed::Owed;
 use core::net::SocketAddr;
 use heddle_proto::cell::relay::{DATA_LEN, RelayHeader};
-use heddle_proto::flow::{
+use heddle_proto::flow_control::{
     DrainWatch, ReadLimit, Role, Signal, StreamControl, StreamWindow, Violation, XonXoffParams,
 };
 use heddle_proto::params::NetworkParams;

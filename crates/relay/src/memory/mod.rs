@@ -1,12 +1,12 @@
 //! What a shard holds, and who gives some of it up when memory is short.
 
 mod buffers;
-mod held;
+mod in_use;
 mod pressure;
 mod shares;
 
 pub(crate) use buffers::Buffers;
-pub use held::Held;
+pub use in_use::InUse;
 pub(crate) use pressure::{BUFFERS_PART, FREED_PART, Holder, Holding, end_in_order};
 pub(crate) use shares::{Account, account, fair_level, shares};
 

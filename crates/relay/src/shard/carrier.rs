@@ -191,7 +191,7 @@ impl Carrier {
 
     /// What the channel keeps of messages that are not whole counts.
     fn tell_kept(&mut self, core: &mut Core) {
-        let kept_bytes = self.channel.held_bytes();
+        let kept_bytes = self.channel.buffered_bytes();
         if kept_bytes != self.kept_bytes {
             self.kept_bytes = kept_bytes;
             core.on_kept(self.socket, kept_bytes);

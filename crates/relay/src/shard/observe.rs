@@ -48,7 +48,7 @@ impl Relay {
             Observees::Shards => {
                 let shard = u64::from(self.core.shard().0);
                 if is_wanted(shard) {
-                    snapshot.push(shard, &shard_fields(&self.held(), self.core.slots_max()));
+                    snapshot.push(shard, &shard_fields(&self.in_use(), self.core.slots_max()));
                 }
             }
         }

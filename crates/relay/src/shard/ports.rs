@@ -369,8 +369,8 @@ impl Ports {
 /// What endpoints keep, and what of it ends.
 impl Ports {
     /// Bytes that flows keep, at most.
-    pub fn held_bytes(&self) -> usize {
-        self.list.iter().map(|port| port.endpoint.held_bytes()).sum()
+    pub fn buffered_bytes(&self) -> usize {
+        self.list.iter().map(|port| port.endpoint.buffered_bytes()).sum()
     }
 
     /// Bytes that connections and flows take themselves.

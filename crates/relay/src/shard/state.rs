@@ -23,7 +23,7 @@ enum Thing {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct Taken {
     party: Party,
     /// Since when it is idle.
     since: Instant,
@@ -32,27 +32,27 @@ struct Held {
     asked_bytes: usize,
 }
 
-type Things = BTreeMap<Thing, Held>;
+type Things = BTreeMap<Thing, Taken>;
 
 impl Relay {
     /// Those who have more state than their share lose what has been idle longest, until all have `max` at most; but
     /// before that whoever holds much by asking.
     pub(super) fn relieve_state(&mut self, now: Instant, max: usize) {
         let mut things = self.things();
-        let mut held: BTreeMap<Account, usize> = BTreeMap::new();
+        let mut taken: BTreeMap<Account, usize> = BTreeMap::new();
         for thing in things.values() {
-            *held.entry(account(thing.party)).or_default() += thing.bytes;
+            *taken.entry(account(thing.party)).or_default() += thing.bytes;
         }
-        let sum: usize = held.values().sum();
+        let sum: usize = taken.values().sum();
         let other = self.all_state_bytes().saturating_sub(sum);
-        let keeps = shares(&held, max.saturating_sub(other));
-        let mut in_order: Vec<_> = things.iter().map(|(thing, held)| (held.since, *thing)).collect();
+        let keeps = shares(&taken, max.saturating_sub(other));
+        let mut in_order: Vec<_> = things.iter().map(|(thing, taken)| (taken.since, *thing)).collect();
         in_order.sort_unstable();
         let asking = asking(&things, &keeps);
         for thing in asking.into_iter().chain(in_order.into_iter().map(|(_, thing)| thing)) {
-            let Some(Held { party, bytes, .. }) = things.get(&thing).copied() else { continue };
+            let Some(Taken { party, bytes, .. }) = things.get(&thing).copied() else { continue };
             let of = account(party);
-            let Some(has) = held.get_mut(&of).filter(|has| **has > keeps[&of]) else { continue };
+            let Some(has) = taken.get_mut(&of).filter(|has| **has > keeps[&of]) else { continue };
             *has = has.saturating_sub(bytes.max(1));
             things.remove(&thing);
             match thing {
@@ -69,7 +69,7 @@ impl Relay {
         let core = &self.core;
         let circuits = core.circuits().map(|(key, party, since, (own_bytes, asked_bytes))| {
             let bytes = own_bytes + asked_bytes;
-            (Thing::Circuit(key), Held { party, since, bytes, asked_bytes })
+            (Thing::Circuit(key), Taken { party, since, bytes, asked_bytes })
         });
         let mut things: Things = circuits.collect();
         for (port, Backlog { conn, circ_id, state_bytes, since, .. }) in self.ports.backlogs() {
@@ -79,14 +79,14 @@ impl Relay {
                 None => Thing::Flow(port, conn, circ_id),
             };
             let Some(party) = core.link(link).map(Link::party) else { continue };
-            let held = things.entry(thing).or_insert(Held { party, since, bytes: 0, asked_bytes: 0 });
-            held.since = held.since.max(since);
-            held.bytes += state_bytes;
+            let taken = things.entry(thing).or_insert(Taken { party, since, bytes: 0, asked_bytes: 0 });
+            taken.since = taken.since.max(since);
+            taken.bytes += state_bytes;
         }
         for (link, carrier) in self.carriers.iter().filter(|(_, carrier)| carrier.state_bytes() > 0) {
             let Some(party) = core.link(link).map(Link::party) else { continue };
             let (since, bytes) = (core.channel_used_at(link), carrier.state_bytes());
-            things.insert(Thing::Channel(link), Held { party, since, bytes, asked_bytes: 0 });
+            things.insert(Thing::Channel(link), Taken { party, since, bytes, asked_bytes: 0 });
         }
         things
     }
@@ -122,22 +122,23 @@ impl Relay {
 fn asking(things: &Things, keeps: &BTreeMap<Account, usize>) -> Vec<Thing> {
     let mut shared: BTreeMap<Account, Vec<usize>> = BTreeMap::new();
     let mut rooms = keeps.clone();
-    for (thing, held) in things {
-        let of = account(held.party);
+    for (thing, taken) in things {
+        let of = account(taken.party);
         match (thing, rooms.get_mut(&of)) {
-            (Thing::Channel(_), Some(room)) => *room = room.saturating_sub(held.bytes),
-            _ => shared.entry(of).or_default().push(held.bytes),
+            (Thing::Channel(_), Some(room)) => *room = room.saturating_sub(taken.bytes),
+            _ => shared.entry(of).or_default().push(taken.bytes),
         }
     }
     let level =
         |(of, each): (Account, Vec<usize>)| (of, fair_level(each, rooms.get(&of).copied().unwrap_or(0)));
     let levels: BTreeMap<Account, usize> = shared.into_iter().map(level).collect();
-    let holds_by_asking = |held: &Held| {
-        let level = levels.get(&account(held.party)).copied().unwrap_or(0);
-        held.bytes > level && held.bytes - held.asked_bytes <= level
+    let holds_by_asking = |taken: &Taken| {
+        let level = levels.get(&account(taken.party)).copied().unwrap_or(0);
+        taken.bytes > level && taken.bytes - taken.asked_bytes <= level
     };
-    let asking = things.iter().filter(|(_, held)| holds_by_asking(held));
-    let mut asking: Vec<_> = asking.map(|(thing, held)| (Reverse(held.bytes), held.since, *thing)).collect();
+    let asking = things.iter().filter(|(_, taken)| holds_by_asking(taken));
+    let mut asking: Vec<_> =
+        asking.map(|(thing, taken)| (Reverse(taken.bytes), taken.since, *thing)).collect();
     asking.sort_unstable();
     asking.into_iter().map(|(.., thing)| thing).collect()
 }

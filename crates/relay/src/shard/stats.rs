@@ -1,7 +1,7 @@
 //! What a shard did and holds, sockets and endpoints included.
 
 use super::Relay;
-use crate::memory::Held;
+use crate::memory::InUse;
 use crate::stats::RelayStats;
 
 impl Relay {
@@ -11,15 +11,15 @@ impl Relay {
     }
 
     /// What this shard holds, counted afresh; it takes a look at every circuit.
-    pub fn held(&self) -> Held {
-        let flow_bytes = self.ports.held_bytes();
-        Held { channels: self.carriers.len(), flow_bytes, ..self.core.held() }
+    pub fn in_use(&self) -> InUse {
+        let flow_bytes = self.ports.buffered_bytes();
+        InUse { channels: self.carriers.len(), flow_bytes, ..self.core.in_use() }
     }
 
     /// What this shard has done and what waits in it. It takes a look at every circuit.
     pub fn stats(&self) -> RelayStats {
         let (flow_bytes, flow_state_bytes) =
-            (self.ports.held_bytes() as u64, self.ports.state_bytes() as u64);
+            (self.ports.buffered_bytes() as u64, self.ports.state_bytes() as u64);
         RelayStats { flow_bytes, flow_state_bytes, ..self.core.stats() }
     }
 

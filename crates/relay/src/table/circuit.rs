@@ -27,7 +27,6 @@
 
 use super::lane::Lane;
 use crate::admission::{Party, Unused};
-use crate::dos::{Pace, Rate};
 use crate::exit::{End, Stream};
 use crate::keys::{LinkKey, Side};
 use crate::message::Wanted;
@@ -35,7 +34,8 @@ use heddle_proto::cell::relay::StreamId;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::crypto::onionskin::{Answer, CongestionOffer, HandshakeType};
 use heddle_proto::crypto::tor1::{CellDigest, Recognized, RelayLayer};
-use heddle_proto::flow::FlowChoice;
+use heddle_proto::flow_control::FlowChoice;
+use heddle_proto::pace::{Pace, Rate};
 use heddle_proto::params::NetworkParams;
 use heddle_proto::pool::CellQueue;
 use heddle_seam::node::{JobId, SocketId};
@@ -202,7 +202,7 @@ impl Circuit {
         self.lanes().filter(|lane| lane.is_open_flow()).map(|lane| (lane.link, lane.circ_id))
     }
 
-    /// Whether cells left, on either lane, since this was last asked.
+    /// Whether cells left on either lane since this was last asked.
     fn take_moved(&mut self) -> bool {
         let mut take = |side| self.lane_mut(side).is_some_and(|lane| core::mem::take(&mut lane.moved));
         // Each is asked, so that neither tells of this time the next.

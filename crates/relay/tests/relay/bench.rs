@@ -404,7 +404,7 @@ impl Bench {
 
     /// What the first shard counts of buffers.
     pub fn held_buffers(&self) -> usize {
-        self.shards[0].relay.held().buffer_bytes
+        self.shards[0].relay.in_use().buffer_bytes
     }
 
     /// The sockets for which it keeps something.

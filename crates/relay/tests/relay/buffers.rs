@@ -194,7 +194,7 @@ fn questions_count_in_the_memory_and_who_has_most_of_them_ends() {
         assert!(asked < 16 && said(&bench) <= MAX, "{asked}: {}", said(&bench));
     }
     assert!(asked > 3, "{asked}");
-    assert_eq!((bench.circuits(), bench.shards[0].relay.held().questions), (1, 1));
+    assert_eq!((bench.circuits(), bench.shards[0].relay.in_use().questions), (1, 1));
     bench.resolve_next(0, Err(ResolveError::NotFound));
     assert_eq!(other.got(&mut bench).len(), 1, "who asks for little is answered");
     assert!(said(&bench) < before);

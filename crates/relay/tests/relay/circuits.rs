@@ -2,7 +2,7 @@
 
 use crate::bench::{Bench, Gone, OURS, config};
 use crate::client::{Client, Got, Hop, Kind, NTOR_V3_CC, circ, extend, theirs, two_hops};
-use heddle_proto::cell::create::{Create2, DestroyReason, HTYPE_TAP};
+use heddle_proto::cell::create::{Create2, DestroyReason};
 use heddle_proto::cell::relay::RelayCommand;
 use heddle_proto::cell::{BODY_LEN, CELL_LEN, Command};
 use heddle_proto::channel::ChannelError;
@@ -71,7 +71,7 @@ fn creates_that_are_refused() {
     let mut truncated = create2(2, &[1; 84]);
     truncated[2..4].copy_from_slice(&1000_u16.to_be_bytes());
     let cases = [
-        ("TAP", Command::CREATE2, create2(HTYPE_TAP, &[1; 186])),
+        ("TAP, which is obsolete", Command::CREATE2, create2(0, &[1; 186])),
         ("an unknown type", Command::CREATE2, create2(77, &[1; 84])),
         ("a length beyond the cell", Command::CREATE2, truncated),
         ("an ntor onionskin that is too short", Command::CREATE2, create2(2, &[1; 83])),
@@ -184,7 +184,7 @@ fn a_stranger_that_reads_no_refusals_leaves_few_behind() {
     for id in 1..=2_000 {
         bench.send(sock, theirs(id), Command::CREATE, &[1; 100]);
     }
-    let held = bench.shards[0].relay.held();
+    let held = bench.shards[0].relay.in_use();
     // The channel itself takes a few cells before it is full.
     assert!((256..300).contains(&held.circ_ids), "{held:?}");
     bench.send(sock, theirs(3_000), Command::CREATE_FAST, &[1; 20]);

@@ -4,7 +4,7 @@ use super::bench::{Bench, Cell, OURS, Sock, host, onion_keys, or_port};
 use super::plain::ids;
 use heddle_proto::cell::create::{Create2, Created2, DestroyReason};
 use heddle_proto::cell::extend::{Extend2, ExtendTarget, Extended2};
-use heddle_proto::cell::flow::Sendme;
+use heddle_proto::cell::flow_control::Sendme;
 use heddle_proto::cell::relay::{self, RelayCommand, StreamId};
 use heddle_proto::cell::stream::{Begin, BeginFlags, Host, HostName};
 use heddle_proto::cell::{BODY_LEN, Body, CircId, Command};

@@ -238,7 +238,7 @@ fn handshakes_elsewhere_go_through(shards: u16) {
         }
         guests.iter_mut().for_each(|guest| guest.work(&mut bench, tick));
         for shard in &bench.shards {
-            let granted = shard.relay.held().granted;
+            let granted = shard.relay.in_use().granted;
             let limit = (Limits::default().handshake_bytes as u64).min(config().max_queue_bytes as u64 / 8);
             assert!(granted.handshake_bytes <= limit / 4 * 3, "a quarter is kept for relays: {granted:?}");
         }

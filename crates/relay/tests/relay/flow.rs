@@ -3,7 +3,7 @@
 use super::bench::{Bench, Gone, OURS, Sock, config};
 use super::client::{Client, Got, Kind, NTOR_V3_CC, theirs};
 use heddle_proto::cell::create::DestroyReason;
-use heddle_proto::cell::flow::{Sendme, Xon};
+use heddle_proto::cell::flow_control::{Sendme, Xon};
 use heddle_proto::cell::relay::{self, DATA_LEN, RelayCommand, StreamId};
 use heddle_proto::cell::{BODY_LEN, Body, CELL_LEN, Command};
 use heddle_proto::crypto::tor1::{OriginLayers, RelayLayer};

@@ -151,12 +151,12 @@ fn the_end_of_a_circuit_is_the_reset_of_its_flow() {
     let (mut bench, mut client, hop) = channel_to_flow(config());
     bench.peer_destroy(0, hop.circ_id, 5);
     assert_eq!(client.destroyed(&mut bench), Some(DestroyReason::DESTROYED));
-    assert_eq!((bench.circuits(), bench.shards[0].relay.held().circ_ids), (0, 0));
+    assert_eq!((bench.circuits(), bench.shards[0].relay.in_use().circ_ids), (0, 0));
     for _ in 0..3 {
         create_on_flow(&mut bench, 0, theirs(9));
         bench.peer_destroy(0, theirs(9), 0);
     }
-    assert_eq!((bench.circuits(), bench.shards[0].relay.held().circ_ids), (0, 0));
+    assert_eq!((bench.circuits(), bench.shards[0].relay.in_use().circ_ids), (0, 0));
 }
 
 /// "The first cell is CREATE2; anything else resets it."
@@ -174,7 +174,7 @@ fn a_flow_begins_with_create2_or_is_reset() {
     }
     let refused = create_on_flow_with(&mut bench, theirs(2), &[0, 0]);
     assert_eq!(refused, [(theirs(2), DestroyReason::PROTOCOL)], "TAP");
-    assert_eq!((bench.peer_flows(0), bench.shards[0].relay.held().circ_ids), (0, 0));
+    assert_eq!((bench.peer_flows(0), bench.shards[0].relay.in_use().circ_ids), (0, 0));
     create_on_flow(&mut bench, 0, theirs(1));
 }
 
@@ -418,7 +418,7 @@ fn flows_that_a_rate_leaves_unread_end_when_memory_is_short() {
             send_on_flow(&mut bench, 0, client, RelayCommand::DROP, &[]);
         }
         bench.pass(Duration::from_millis(10));
-        let held = bench.shards[0].relay.held();
+        let held = bench.shards[0].relay.in_use();
         assert!(held.flow_bytes + held.slots as usize * 528 <= QUEUE_BYTES, "{held:?}");
     }
     let ended = destroys(&bench.peer_cells(0));
@@ -427,7 +427,7 @@ fn flows_that_a_rate_leaves_unread_end_when_memory_is_short() {
     assert!(ended.iter().all(|(_, reason)| *reason == DestroyReason::RESOURCELIMIT));
     assert_eq!((bench.circuits(), bench.peer_flows(0)), (kept, kept));
     bench.pass(Duration::from_secs(60));
-    assert_eq!((bench.circuits(), bench.shards[0].relay.held().flow_bytes), (kept, 0));
+    assert_eq!((bench.circuits(), bench.shards[0].relay.in_use().flow_bytes), (kept, 0));
 }
 
 /// Flows themselves count as memory in use. Above half of it a neighbour with many loses those that were idle longest,

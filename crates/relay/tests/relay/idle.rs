@@ -29,7 +29,7 @@ fn a_client_that_begins_circuits_and_does_nothing_loses_them() {
     assert_eq!((finished(&mut bench, sock), bench.circuits()), (0, 1000));
     bench.pass(secs(12));
     assert_eq!((finished(&mut bench, sock), bench.circuits()), (1000, 0));
-    let held = bench.shards[0].relay.held();
+    let held = bench.shards[0].relay.in_use();
     assert_eq!(held.granted.circuits, 0);
     let refused = bench.shards[0].relay.stats().refused;
     assert_eq!(refused.into_iter().collect::<Vec<_>>(), [(("circuit", "idle"), 1000)]);

@@ -496,7 +496,7 @@ impl Endpoint for Pipe {
         None
     }
 
-    fn held_bytes(&self) -> usize {
+    fn buffered_bytes(&self) -> usize {
         let mut sum = 0;
         self.backlogs(&mut |backlog| sum += backlog.bytes);
         sum

@@ -249,7 +249,7 @@ impl Channel for PlainChannel {
         (!self.open).then_some(self.deadline)
     }
 
-    fn held_bytes(&self) -> usize {
+    fn buffered_bytes(&self) -> usize {
         self.begun_len + self.outgoing.len()
     }
 

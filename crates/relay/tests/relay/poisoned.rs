@@ -241,7 +241,7 @@ fn a_dial_ends_with_the_last_circuit_that_waits_for_it() {
         }
         let ended = if connected { Gone::Closed } else { Gone::Aborted };
         assert_eq!((gone, bench.gone(sock)), (vec![None, None], Some(ended)));
-        assert_eq!(bench.shards[0].relay.held().dials, 0);
+        assert_eq!(bench.shards[0].relay.in_use().dials, 0);
     }
 }
 

@@ -191,7 +191,7 @@ fn late_answers_of_the_directory_are_ignored() {
     let got = client.got(&mut bench);
     assert_eq!(got[0].command, RelayCommand::TRUNCATED);
     client.extended(handshake, &got[1]);
-    let directory: usize = bench.shards.iter().map(|shard| shard.relay.held().directory).sum();
+    let directory: usize = bench.shards.iter().map(|shard| shard.relay.in_use().directory).sum();
     assert_eq!(directory, 1);
 }
 
@@ -210,7 +210,7 @@ fn the_directory_forgets_who_does_not_dial() {
         bench.settle();
         bench.cells(sock);
     }
-    assert!(bench.shards.iter().all(|shard| shard.relay.held().directory == 0));
+    assert!(bench.shards.iter().all(|shard| shard.relay.in_use().directory == 0));
 }
 
 #[test]

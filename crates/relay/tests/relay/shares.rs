@@ -161,7 +161,7 @@ fn a_long_queue_of_onionskins_delays_its_own_channel() {
         onionskin(&mut bench, greedy[0], id, Kind::Fast);
         onionskin(&mut bench, greedy[1], id, Kind::Fast);
     }
-    assert_eq!(bench.shards[0].relay.held().onionskins, 150, "a fifth of what is not reserved");
+    assert_eq!(bench.shards[0].relay.in_use().onionskins, 150, "a fifth of what is not reserved");
     let other = bench.client_at(0, client(2));
     (1..=3).for_each(|id| onionskin(&mut bench, other, id, Kind::Ntor));
     let relay = bench.relay_channel(0, 1);
@@ -191,7 +191,7 @@ fn onionskins_of_circuits_that_are_gone_are_not_begun() {
     bench.work_next(0);
     assert_eq!(kinds_at_work(&bench), [HandshakeType::Ntor]);
     bench.work_next(0);
-    let held = bench.shards[0].relay.held();
+    let held = bench.shards[0].relay.in_use();
     assert_eq!((held.onionskins, held.circuits), (0, 1));
     assert_eq!((held.granted.onionskins, held.granted.circuits), (0, 1));
 }
@@ -207,7 +207,7 @@ fn an_onionskin_of_a_circuit_that_is_gone_takes_no_share() {
         bench.send(sock, theirs(id), Command::CREATE_FAST, &[1; 20]);
         bench.send(sock, theirs(id), Command::DESTROY, &[0]);
     }
-    assert_eq!(bench.shards[0].relay.held().granted.onionskins, 1);
+    assert_eq!(bench.shards[0].relay.in_use().granted.onionskins, 1);
     assert_eq!(bench.cells(sock), [], "none is refused");
     onionskin(&mut bench, sock, 1000, Kind::Ntor);
     bench.work_next(0);
@@ -277,10 +277,10 @@ fn an_address_has_its_share_of_handshakes() {
         Client::create(&mut bench, sock, theirs(1), Kind::Fast);
     }
     assert_eq!(stands(&bench), 14, "one was enough for ten, one after the other");
-    let held = bench.shards[0].relay.held();
+    let held = bench.shards[0].relay.in_use();
     assert_eq!((held.granted.handshakes, held.channels), (14, 14 + 28 + 10));
     bench.pass(Duration::from_secs(60));
-    assert_eq!(bench.shards[0].relay.held().granted.handshake_bytes, 0);
+    assert_eq!(bench.shards[0].relay.in_use().granted.handshake_bytes, 0);
 }
 
 #[test]
@@ -291,7 +291,7 @@ fn however_many_addresses_knock_the_next_comes_in() {
             knock(&mut bench, Ipv4Addr::new(192, 0, 2, number).into());
         }
     }
-    assert_eq!(bench.shards[0].relay.held().granted.handshakes, 75);
+    assert_eq!(bench.shards[0].relay.in_use().granted.handshakes, 75);
     // All hold one each by now, so nobody is greedier than who comes until they had their time.
     let early = knock(&mut bench, client(1));
     assert_eq!(bench.gone(early), Some(Gone::Aborted));
@@ -330,7 +330,7 @@ fn handshakes_that_grow_end_at_their_share() {
                 }
             }
         }
-        let held = bench.shards[0].relay.held().granted;
+        let held = bench.shards[0].relay.in_use().granted;
         assert!(
             held.handshake_bytes as usize <= 1024 * HANDSHAKE_BYTES / 4 * 3 + HANDSHAKE_BYTES,
             "{held:?}"
@@ -376,7 +376,7 @@ fn a_dial_counts_as_a_handshake_of_whom_it_leads_to() {
         assert_eq!(is_refused, id > 6, "a fifth of thirty: {id}");
         bench.cells(sock);
     }
-    assert_eq!(bench.shards[0].relay.held().granted.handshakes, 6);
+    assert_eq!(bench.shards[0].relay.in_use().granted.handshakes, 6);
 }
 
 #[test]
@@ -395,7 +395,7 @@ fn channels_have_shares_and_the_greediest_gives_way() {
             bench.client_at(0, client(number));
         }
     }
-    assert_eq!(bench.shards[0].relay.held().granted.channels, 45);
+    assert_eq!(bench.shards[0].relay.in_use().granted.channels, 45);
     for number in 101..=105 {
         let late = bench.client_at(0, client(number));
         Client::create(&mut bench, late, theirs(1), Kind::Fast);
@@ -413,7 +413,7 @@ fn who_only_shares_a_relays_address_does_not_get_its_reserve() {
     for number in 0..=255 {
         bench.client_at(0, Ipv4Addr::new(192, 0, 2, number).into());
     }
-    assert_eq!(bench.shards[0].relay.held().granted.channels, 45);
+    assert_eq!(bench.shards[0].relay.in_use().granted.channels, 45);
     let sock = bench.accept(0, or_port(1));
     assert_eq!(bench.gone(sock), None);
     bench.write(sock, CLIENT_LINE);
@@ -547,7 +547,7 @@ fn an_identity_has_so_many_channels_and_keeps_those_with_circuits() {
         let left = idle.iter().filter(|sock| bench.gone(**sock).is_none()).count();
         assert_eq!((left, bench.gone(canonical), bench.gone(used)), (62, None, None));
         assert_eq!(bench.gone(idle[idle.len() - 1]), None, "the newest is not refused");
-        assert_eq!(bench.shards[0].relay.held().granted.channels, 64);
+        assert_eq!(bench.shards[0].relay.in_use().granted.channels, 64);
         let other = bench.relay_channel(0, 1);
         assert_eq!(bench.gone(other), None);
     }

@@ -418,7 +418,7 @@ fn what_a_connection_is_owed_is_written_after_the_end() {
     bench.grant(server, 7);
     assert_eq!(bench.received(server), b"last wo");
     let shard = &bench.shards[0].relay;
-    assert_eq!((shard.held().leftover_cells, bench.gone(server)), (1, None));
+    assert_eq!((shard.in_use().leftover_cells, bench.gone(server)), (1, None));
     bench.grant(server, 7);
     assert_eq!((bench.gone(server), bench.queued_cells()), (Some(Gone::Closed), 0));
 }
@@ -575,7 +575,7 @@ fn many_circuits_cannot_take_all_of_the_resolver() {
     honest.begin(&mut bench, 1, "honest.example:80");
     let names: Vec<_> = bench.shards[0].resolves.iter().map(|(_, query)| query.clone()).collect();
     assert_eq!((names.len(), names.last()), (40, Some(&Query::Forward("honest.example".into()))));
-    assert_eq!(bench.shards[0].relay.held().questions, 40);
+    assert_eq!(bench.shards[0].relay.in_use().questions, 40);
     assert_eq!(
         bench.cells(honest.sock).len(),
         10 * 8 - 39,
@@ -584,7 +584,7 @@ fn many_circuits_cannot_take_all_of_the_resolver() {
     while !bench.shards[0].resolves.is_empty() {
         bench.resolve_next(0, Err(ResolveError::NotFound));
     }
-    assert_eq!(bench.shards[0].relay.held().questions, 0);
+    assert_eq!(bench.shards[0].relay.in_use().questions, 0);
 }
 
 /// One question of each of very many circuits is no more than anybody's, but those that nobody answers give way after a

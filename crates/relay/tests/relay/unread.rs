@@ -54,7 +54,7 @@ fn destroys_that_are_not_read_count_as_circuits() {
         let made = break_all(&mut bench, sock);
         assert!(number > 0 || made == share, "{made} are a fifth of what is not reserved");
     }
-    let held = bench.shards[0].relay.held();
+    let held = bench.shards[0].relay.in_use();
     assert_eq!(held.circuits, 0);
     assert!(held.circ_ids <= share as usize + 3 * UNCOUNTED, "{held:?}");
     // Others do not notice.
@@ -74,7 +74,7 @@ fn who_leaves_many_destroys_unread_loses_the_channel() {
         bench.pass(Duration::from_secs(1));
     }
     assert!(bench.gone(sock).is_some());
-    let held = bench.shards[0].relay.held();
+    let held = bench.shards[0].relay.in_use();
     assert_eq!((held.circ_ids, held.granted.circuits), (0, 0));
     // Its address has its share back.
     let sock = bench.client_at(0, client(1));
@@ -98,7 +98,7 @@ fn destroys_that_are_not_read_give_way_to_who_holds_less() {
         }
     }
     assert!(bench.gone(greedy).is_some());
-    let held = bench.shards[0].relay.held();
+    let held = bench.shards[0].relay.in_use();
     assert!(held.granted.circuits as usize == held.circuits && held.circuits <= 15_000, "{held:?}");
 }
 
@@ -113,7 +113,7 @@ fn who_reads_in_time_keeps_the_channel() {
     bench.cells(sock);
     bench.pass(Duration::from_secs(70));
     assert_eq!(bench.gone(sock), None);
-    let held = bench.shards[0].relay.held();
+    let held = bench.shards[0].relay.in_use();
     assert_eq!((held.circ_ids, held.granted.circuits), (0, 0));
     Client::create(&mut bench, sock, theirs(30_000), Kind::Fast);
 }
@@ -141,5 +141,5 @@ fn a_next_relay_that_leaves_many_destroys_unread_loses_the_channel() {
     assert_eq!(bench.gone(next), None);
     bench.pass(Duration::from_secs(3));
     assert!(bench.gone(next).is_some());
-    assert_eq!(bench.shards[0].relay.held().granted.circuits, 0);
+    assert_eq!(bench.shards[0].relay.in_use().granted.circuits, 0);
 }

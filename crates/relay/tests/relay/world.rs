@@ -11,7 +11,7 @@ use heddle_proto::cell::frame::write_variable;
 use heddle_proto::cell::relay::{RelayCommand, StreamId};
 use heddle_proto::cell::{BODY_LEN, Body, CircId, Command, relay};
 use heddle_proto::crypto::onionskin::ClientHandshake;
-use heddle_relay::{DosOptions, Held, Limits, RelayConfig, Scheduler};
+use heddle_relay::{DosOptions, InUse, Limits, RelayConfig, Scheduler};
 use heddle_seam::node::{Resolution, ResolveError, SocketError};
 use heddle_seam::rng::Rng;
 use heddle_seam::time::Duration;
@@ -190,7 +190,7 @@ impl World<'_> {
     fn check(&self) {
         let lanes_max = self.limits.circuits_per_channel;
         for shard in &self.bench.shards {
-            let held = shard.relay.held();
+            let held = shard.relay.in_use();
             assert_eq!(held.slots, held.circuit_cells + held.leftover_cells, "{held:?}");
             let granted = held.granted;
             let counted = [held.circuits as u64, held.onionskins as u64];
@@ -691,7 +691,7 @@ impl World<'_> {
             self.bench.unsent(shard).into_iter().for_each(|sock| self.bench.set_unsent(sock, 0));
         }
         for shard in 0..self.bench.shards.len() {
-            assert_eq!(self.bench.shards[shard].relay.held(), Held::default(), "of shard {shard}");
+            assert_eq!(self.bench.shards[shard].relay.in_use(), InUse::default(), "of shard {shard}");
             assert_eq!(self.bench.sockets(shard), [], "of shard {shard}");
         }
     }

@@ -57,7 +57,7 @@ impl<P: Peers> Siege<P> {
         let attacked = Attacked::new(bounds, || P::endpoint(bounds));
         let mut siege = Siege { attacked, peers: P::default() };
         (1..=peers).for_each(|number| P::dial(&mut siege, number));
-        assert_eq!(siege.attacked.relay.held().flow_links, usize::from(peers));
+        assert_eq!(siege.attacked.relay.in_use().flow_links, usize::from(peers));
         siege
     }
 
@@ -165,7 +165,7 @@ pub(crate) fn fifty_thousand_holes_of_circuits_are_resident_within_the_bounds<P:
     alone(name, || {
         let mut siege: Siege<P> = Siege::new(&Bounds::of(AMPLE), 2);
         siege.leave_holes_of_circuits(25_000, 1);
-        assert!(siege.attacked.relay.held().circuits >= 50_000);
+        assert!(siege.attacked.relay.in_use().circuits >= 50_000);
         siege.attacked.assert_resident(&format!("50,000 circuits over {}", P::OVER), true);
     });
 }

@@ -50,7 +50,8 @@ pub(crate) struct WayBack {
 struct Seen {
     /// What the first took: its time by our clock less its time by the peer's. All others are compared with it.
     first: u32,
-    /// The fastest of this half of the window and of the one before, since when, in microseconds beyond the first.
+    /// The fastest of this half of the window and of the one before, and when this half began, in microseconds beyond
+    /// the first.
     fastest: i32,
     before: i32,
     since_us: u64,

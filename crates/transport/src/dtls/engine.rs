@@ -1,8 +1,9 @@
 //! DTLS itself: dimpl, fed with records and emptied after each call.
 
-use super::key::{self, KEY_LEN, OurKey};
+use super::key::{self, OurKey};
 use super::{DATAGRAM_BYTES_MIN, SessionOptions};
 use crate::clock::Clock;
+use crate::proof::KEY_LEN;
 use core::fmt;
 use core::time::Duration;
 use dimpl::{Dtls, Error, Output};
@@ -88,8 +89,9 @@ impl Engine {
     ) -> Result<Self, Error> {
         let clock = Clock { anchor: options.anchor };
         // The dialler's token is the longest head of a datagram.
-        let room = usize::from(DATAGRAM_BYTES_MIN) - crate::links::TOKEN_LEN;
-        let (rto, timeout) = (options.initial_rto, options.handshake_timeout);
+        let room = usize::from(DATAGRAM_BYTES_MIN) - crate::connections::TOKEN_LEN;
+        let (rto, timeouts) = (options.initial_rto, &options.timeouts);
+        let timeout = timeouts.dial.max(timeouts.listen);
         let config = key::config(seed, room, rto, timeout, options.key_records_max)?;
         let mut dtls = Dtls::new_13(config, ours.certificate(), clock.std(now));
         dtls.set_active(role == Role::Initiator);
@@ -208,7 +210,8 @@ fn post(outbox: &mut VecDeque<Vec<u8>>, records: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dtls::Protocol;
+    use crate::proof::Protocol;
+    use crate::setup::Timeouts;
     use zeroize::Zeroizing;
 
     #[allow(clippy::disallowed_methods, reason = "an anchor can be had no other way")]
@@ -218,10 +221,7 @@ mod tests {
             anchor: std::time::Instant::now(),
             datagram_bytes_max: 1452,
             initial_rto: second,
-            handshake_timeout: 30 * second,
-            keep_alive: second,
-            path_suspect_min: second,
-            path_dead_min: second,
+            timeouts: Timeouts::default(),
             key_records_max: 1 << 23,
         }
     }

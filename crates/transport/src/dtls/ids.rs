@@ -9,7 +9,7 @@
 //! and nobody can guess them. An id only says whose the records are: with another id they are another session's, which
 //! cannot decrypt them.
 
-use crate::links::TOKEN_LEN;
+use crate::connections::TOKEN_LEN;
 use aws_lc_rs::hmac;
 use heddle_proto::endpoint::PairSecrets;
 

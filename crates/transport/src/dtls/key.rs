@@ -1,4 +1,4 @@
-//! What a side shows in the handshake, and what it proves with the key of its offer.
+//! What a side shows in the handshake.
 //!
 //! DTLS knows ECDSA here and no Ed25519, so each process has a P-256 key and a certificate beside the key of its offer.
 //! Nothing is read off a certificate but its key: it is believed because the first record each way vouches for it.
@@ -7,12 +7,10 @@
 //! - Signatures are drawn until they are 71 bytes long, the commonest length. Otherwise handshakes would differ in
 //!   length from run to run, and runs of one seed with them.
 
-use super::Protocol;
+use crate::proof::{KEY_LEN, OfferKey, Protocol};
 use aws_lc_rs::agreement::{ECDH_P256, PrivateKey};
 use aws_lc_rs::error::Unspecified;
-use aws_lc_rs::signature::{
-    ECDSA_P256_SHA256_ASN1_SIGNING, ED25519, EcdsaKeyPair, Ed25519KeyPair, KeyPair, UnparsedPublicKey,
-};
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
 use aws_lc_rs::{digest, hmac};
 use core::fmt;
 use core::time::Duration;
@@ -24,10 +22,6 @@ use dimpl::{Config, CryptoError, CryptoOperation, DtlsCertificate};
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
-/// Bytes of a key and of a fingerprint.
-pub(crate) const KEY_LEN: usize = 32;
-/// Bytes of an Ed25519 signature.
-pub(crate) const SIGNATURE_LEN: usize = 64;
 /// Bytes of an uncompressed point on P-256.
 const POINT_LEN: usize = 65;
 /// The commonest length of an ECDSA signature over P-256 in DER. Half of all have it.
@@ -38,9 +32,7 @@ const TRIES_MAX: u32 = 100;
 /// The key that our offers name, with the certificate that it vouches for.
 #[derive(Clone)]
 pub(crate) struct OurKey {
-    protocol: Protocol,
-    signer: Arc<Ed25519KeyPair>,
-    public: [u8; KEY_LEN],
+    offer: OfferKey,
     /// The P-256 key: its scalar and its point.
     private: Zeroizing<Vec<u8>>,
     certificate: Vec<u8>,
@@ -48,14 +40,13 @@ pub(crate) struct OurKey {
 }
 
 impl OurKey {
-    /// The key of a seed (RFC 8032, section 5.1.5). Every seed makes one.
+    /// The key of a seed. Every seed makes one.
     pub(crate) fn new(protocol: Protocol, secret: &Zeroizing<[u8; KEY_LEN]>) -> Result<Self, Unspecified> {
-        let signer = Ed25519KeyPair::from_seed_unchecked(&secret[..])?;
-        let public = <[u8; KEY_LEN]>::try_from(signer.public_key().as_ref()).map_err(|_| Unspecified)?;
+        let offer = OfferKey::new(protocol, secret)?;
         let private = derive_p256(protocol, secret)?;
         let certificate = certificate(&private)?;
         let fingerprint = fingerprint(&certificate);
-        Ok(OurKey { protocol, signer: Arc::new(signer), public, private, certificate, fingerprint })
+        Ok(OurKey { offer, private, certificate, fingerprint })
     }
 
     /// The same with a certificate of so many bytes, which no honest side has.
@@ -65,13 +56,13 @@ impl OurKey {
         self
     }
 
-    /// What it is for.
-    pub(crate) fn protocol(&self) -> Protocol {
-        self.protocol
+    /// The key that offers name, by itself.
+    pub(crate) fn offer(&self) -> &OfferKey {
+        &self.offer
     }
 
     pub(crate) fn public(&self) -> [u8; KEY_LEN] {
-        self.public
+        self.offer.public()
     }
 
     /// SHA-256 of our certificate.
@@ -82,24 +73,12 @@ impl OurKey {
     pub(crate) fn certificate(&self) -> DtlsCertificate {
         DtlsCertificate { certificate: self.certificate.clone(), private_key: self.private.to_vec() }
     }
-
-    /// Signs with the key of our offers.
-    pub(crate) fn sign(&self, message: &[u8]) -> [u8; SIGNATURE_LEN] {
-        let mut signature = [0; SIGNATURE_LEN];
-        signature.copy_from_slice(self.signer.sign(message).as_ref());
-        signature
-    }
 }
 
 impl fmt::Debug for OurKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("OurKey(..)")
     }
-}
-
-/// Whether the key of an offer made a signature.
-pub(crate) fn is_signed(key: &[u8; KEY_LEN], message: &[u8], signature: &[u8]) -> bool {
-    UnparsedPublicKey::new(&ED25519, key).verify(message, signature).is_ok()
 }
 
 pub(crate) fn fingerprint(certificate: &[u8]) -> [u8; KEY_LEN] {
@@ -303,14 +282,5 @@ mod tests {
         };
         assert!(verify(b"a transcript").is_ok());
         assert!(verify(b"another").is_err());
-    }
-
-    #[test]
-    fn the_key_of_an_offer_signs() {
-        let (ours, other) = (key(4), key(5));
-        let signature = ours.sign(b"message");
-        assert!(is_signed(&ours.public(), b"message", &signature));
-        assert!(!is_signed(&ours.public(), b"massage", &signature));
-        assert!(!is_signed(&other.public(), b"message", &signature));
     }
 }

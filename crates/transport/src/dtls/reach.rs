@@ -1,7 +1,7 @@
 //! How long the datagrams are that the path carries. The proofs find it first; a path may carry less later, and says so
 //! by losing all that is longer (a black hole: RFC 8899, section 4.3).
 //!
-//! 1. A flow whose timer expires asks for a check, since all that it sends again is as long as before.
+//! 1. A flow whose timer expires asks for a check, because all that it sends again is as long as before.
 //! 2. Probes as long as the longest datagrams ask the peer for their length, three times. From the second on shorter
 //!    ones do, too.
 //! 3. If some come and the longest does not, datagrams are as long as the longest that came from then on. If none
@@ -18,7 +18,7 @@ const DATAGRAM_BYTES_TUNNELLED: u16 = 1350;
 const TRIES_MAX: u32 = 3;
 /// How long the answers to probes are waited for at least.
 const ANSWER_MIN: Duration = Duration::from_millis(100);
-/// Between the beginnings of two checks, since a path may lose so much that flows' timers expire all the time.
+/// Between the beginnings of two checks, because a path may lose so much that flows' timers expire all the time.
 const CHECK_EVERY: Duration = Duration::from_secs(2);
 
 /// How often longer datagrams are tried than the path was found to carry (RFC 8899, section 5.1.1).

@@ -18,21 +18,24 @@
 
 mod records;
 
-use super::control::{self, Control, Proofs};
+use super::control::{self, Control};
 use super::engine::{Engine, News};
 use super::ids::{Records, SessionId, may_come};
-use super::key::{KEY_LEN, OurKey};
+use super::key::OurKey;
 use super::reach::{Reach, Step};
 use super::{DATAGRAM_BYTES_MIN, SessionOptions, heads};
-use crate::links::Token;
-use crate::path::Path;
-use crate::silence::Silence;
+use crate::connections::Token;
+use crate::path::Remedy;
+use crate::pings::Pings;
+use crate::proof::{KEY_LEN, Proofs};
+use crate::timers::Timed;
 use core::net::{IpAddr, SocketAddr};
 use heddle_proto::channel::Role;
 use heddle_proto::endpoint::{ConnectionError, ConnectionEvent, ConnectionOptions};
 use heddle_seam::time::{Duration, Instant};
 use records::Queued;
 use std::collections::VecDeque;
+use zeroize::Zeroizing;
 
 /// How long a session that is over tells its peer so, and how often at most.
 const LINGER: Duration = Duration::from_secs(3);
@@ -77,8 +80,7 @@ pub(crate) struct Session {
     flows_max: u32,
     state: State,
     queue: Vec<Queued>,
-    path: Path,
-    silence: Silence,
+    pings: Pings,
     events: VecDeque<SessionEvent>,
     /// Bytes of the datagram that is worked off, and whether DTLS had something to say of it.
     datagram_bytes: usize,
@@ -112,7 +114,7 @@ struct ProofExchange {
     sent: usize,
     /// The longest datagram that the peer has seen of ours.
     seen_bytes: u16,
-    /// The flows that the peer permits, since its proof was right.
+    /// Once the peer's proof was right, the flows that it permits.
     their_flows_max: Option<u32>,
 }
 
@@ -127,6 +129,44 @@ struct Over {
     /// When it is forgotten.
     until: Instant,
     last_words: u32,
+}
+
+/// What a session waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Timer {
+    /// DTLS repeats what was lost.
+    Engine,
+    /// It is not open.
+    Deadline,
+    /// Our proof is sent again.
+    Proof,
+    /// The path is to be probed, or its silence means something else.
+    Path,
+    /// The path's length is to be found out.
+    Length,
+    /// It has been over for long enough.
+    Forgotten,
+}
+
+impl Timed for Session {
+    type Timer = Timer;
+
+    const TIMERS: &'static [Timer] =
+        &[Timer::Engine, Timer::Deadline, Timer::Proof, Timer::Path, Timer::Length, Timer::Forgotten];
+
+    fn due_at(&self, timer: Timer) -> Option<Instant> {
+        match (timer, &self.state) {
+            (Timer::Forgotten, State::Over(over)) => Some(over.until),
+            (_, State::Over(_)) => None,
+            (Timer::Engine, _) => self.engine.poll_timeout(),
+            (Timer::Deadline, State::Handshaking(Handshaking { deadline, .. }))
+            | (Timer::Deadline, State::Proving { deadline, .. }) => Some(*deadline),
+            (Timer::Proof, State::Proving { proofs, .. } | State::Open(Open { proofs, .. })) => proofs.due,
+            (Timer::Path, State::Open(_)) => Some(self.pings.poll_timeout()),
+            (Timer::Length, State::Open(open)) => open.reach.poll_timeout(),
+            _ => None,
+        }
+    }
 }
 
 /// What a new session is made of.
@@ -148,17 +188,21 @@ impl Session {
         options: ConnectionOptions,
     ) -> Result<Self, dimpl::Error> {
         let (role, secrets) = (options.role, options.secrets);
-        let (token, secret_pair) = match role {
-            Role::Initiator => (Some(secrets.token), [secrets.dialler_proof, secrets.listener_proof]),
-            Role::Responder => (None, [secrets.listener_proof, secrets.dialler_proof]),
-        };
+        let token = (role == Role::Initiator).then_some(secrets.token);
         let engine = Engine::new(now, role, parts.key, &parts.options, parts.seed)?;
         Ok(Session {
             role,
             engine,
-            proofs: Proofs::new(role, parts.key.clone(), options.peer_key, secret_pair),
-            path: Path::new(now, parts.options.keep_alive),
-            silence: Silence::new(parts.options.path_suspect_min, parts.options.path_dead_min),
+            proofs: Proofs {
+                role,
+                our_key: parts.key.offer().clone(),
+                shown: parts.key.fingerprint(),
+                peer_key: options.peer_key,
+                secrets: [secrets.dialler_proof, secrets.listener_proof],
+                // DTLS itself shows that both certificates are of this session.
+                connection: Zeroizing::default(),
+            },
+            pings: Pings::new(now, &parts.options.timeouts),
             options: parts.options,
             peer: parts.peer,
             local: options.local,
@@ -210,16 +254,16 @@ impl Session {
 
     /// What the relay is to hear of the path.
     pub(crate) fn poll_silence(&mut self) -> Option<ConnectionEvent> {
-        self.silence.poll_event()
+        self.pings.poll_event()
     }
 
     pub(crate) fn round_trip(&self) -> Option<Duration> {
-        self.path.round_trip()
+        self.pings.round_trip()
     }
 
     /// What the transport measured, if it did.
     pub(crate) fn set_round_trip(&mut self, smoothed_ns: Option<u64>) {
-        self.path.set_round_trip(smoothed_ns);
+        self.pings.set_round_trip(smoothed_ns);
     }
 }
 
@@ -293,7 +337,7 @@ impl Session {
     }
 
     fn on_contents(&mut self, now: Instant, end: usize) {
-        self.path.on_heard(now);
+        self.pings.on_heard(now);
         if heads::read(self.engine.contents(end)).is_none() {
             return self.on_control(now, end);
         }
@@ -309,10 +353,7 @@ impl Session {
 
     /// Something that we sent was answered, which ends a suspicion.
     pub(crate) fn on_answer(&mut self, now: Instant) {
-        self.path.on_answer();
-        let was_suspect = self.silence.is_suspect();
-        self.silence.on_heard(now, self.path.due());
-        if was_suspect {
+        if self.pings.on_answer(now) {
             self.events.push_back(SessionEvent::PathBack);
         }
     }
@@ -350,17 +391,18 @@ impl Session {
             _ if !is_believed => {}
             Control::Probe => self.say(control::seen(datagram_bytes)),
             Control::Ping { number } => self.say(control::pong(number)),
-            Control::Pong { number } if !self.path.takes_pong(number) => {}
-            Control::Pong { number } => {
-                self.on_answer(now);
-                let round_trip = self.path.on_pong(now, number);
-                self.events.push_back(SessionEvent::Answered(round_trip));
-            }
+            Control::Pong { number } => self.on_pong(now, number),
         }
         let is_proved = |proofs: &ProofExchange| proofs.their_flows_max.is_some() && proofs.seen_bytes > 0;
         if matches!(&self.state, State::Proving { proofs, .. } if is_proved(proofs)) {
             self.open(now);
         }
+    }
+
+    fn on_pong(&mut self, now: Instant, number: u32) {
+        let Some(answer) = self.pings.on_pong(now, number) else { return };
+        self.events.extend(answer.was_suspect.then_some(SessionEvent::PathBack));
+        self.events.push_back(SessionEvent::Answered(answer.round_trip));
     }
 
     fn on_seen(&mut self, datagram_bytes: u16) {
@@ -390,58 +432,44 @@ impl Session {
     /// When [`Session::handle_timeout`] is due, and while it is open [`Session::check_length`] after it. One that is
     /// open also waits for whatever its transport waits for.
     pub(crate) fn poll_timeout(&self, now: Instant) -> Option<Instant> {
-        let dtls = self.engine.poll_timeout();
-        let all = match &self.state {
-            State::Handshaking(handshaking) => [Some(handshaking.deadline), dtls, None, None, None],
-            State::Proving { deadline, proofs } => [Some(*deadline), proofs.due, dtls, None, None],
-            State::Open(Open { proofs, reach }) => {
-                let silence = self.silence.poll_timeout(self.path.due());
-                [reach.poll_timeout(), Some(self.path.probe_at()), silence, proofs.due, dtls]
-            }
-            State::Over(over) => return Some(over.until).filter(|until| *until > now),
-        };
-        all.into_iter().flatten().min()
+        // One that is over and is to be forgotten waits for nothing but that the relay hears of it.
+        self.next_due().filter(|at| !self.is_over() || *at > now)
     }
 
     /// It is time; it has been for a while if we are `late`. What came meanwhile may not have been read.
     pub(crate) fn handle_timeout(&mut self, now: Instant, late: Option<Duration>) {
-        if self.is_over() {
-            return;
-        }
         if let Some(late) = late {
-            self.path.forgive(now, late);
+            self.pings.forgive(now, late);
         }
-        if let Err(error) = self.engine.handle_timeout(now) {
-            let error = match self.state {
-                State::Open(_) => ConnectionError::PeerMisbehaved(error.to_string()),
-                _ => ConnectionError::NoAnswer,
-            };
-            return self.give_up(now, error);
-        }
-        match &self.state {
-            State::Handshaking(Handshaking { deadline, .. }) | State::Proving { deadline, .. }
-                if *deadline <= now =>
-            {
-                self.give_up(now, ConnectionError::NoAnswer);
-            }
-            State::Open(_) => self.on_time(now, late.is_some()),
-            _ => {}
-        }
+        self.for_each_due(now, |session, timer| session.on_due(now, timer, late.is_some()));
     }
 
-    fn on_time(&mut self, now: Instant, is_late: bool) {
-        if !is_late && self.silence.handle_timeout(now, self.path.due()) {
-            return self.give_up(now, ConnectionError::PathDead);
-        }
-        if self.path.probe_at() <= now {
-            self.ask(now);
+    fn on_due(&mut self, now: Instant, timer: Timer, is_late: bool) {
+        match timer {
+            Timer::Engine => {
+                let Err(error) = self.engine.handle_timeout(now) else { return };
+                let error = match self.state {
+                    State::Open(_) => ConnectionError::PeerMisbehaved(error.to_string()),
+                    _ => ConnectionError::NoAnswer,
+                };
+                self.give_up(now, error);
+            }
+            Timer::Deadline => self.give_up(now, ConnectionError::NoAnswer),
+            Timer::Path => match self.pings.handle_timeout(now, is_late) {
+                Some(Remedy::GiveUp) => self.give_up(now, ConnectionError::PathDead),
+                Some(Remedy::Probe) => self.ask(now),
+                None => {}
+            },
+            // The proof leaves with the next datagram, lengths are checked when the transport has looked at its own
+            // timers, and the endpoint forgets what is over.
+            Timer::Proof | Timer::Length | Timer::Forgotten => {}
         }
     }
 
     /// Whether the path still carries what it did, where the transport `has_expired`: something of it was not answered
     /// in time.
     pub(crate) fn check_length(&mut self, now: Instant, has_expired: bool) {
-        let round_trip = self.path.round_trip().unwrap_or_default();
+        let round_trip = self.pings.round_trip().unwrap_or_default();
         let State::Open(Open { reach, .. }) = &mut self.state else { return };
         if has_expired {
             reach.on_expired(now);

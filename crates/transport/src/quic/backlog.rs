@@ -62,7 +62,7 @@ impl Backlog {
 
     /// So many bytes of ours wait for the peer's windows.
     pub(super) fn set_unwritten(&mut self, now: Instant, bytes: usize) {
-        if self.held_bytes() == 0 {
+        if self.buffered_bytes() == 0 {
             self.since = now;
         }
         self.unwritten = bytes;
@@ -101,11 +101,11 @@ impl Backlog {
     }
 
     /// The same with what waits to be written.
-    pub(super) fn held_bytes(&self) -> usize {
+    pub(super) fn buffered_bytes(&self) -> usize {
         self.kept_bytes() + self.unwritten
     }
 
-    /// The oldest that is kept came no sooner; without any, since when there is none.
+    /// The oldest that is kept came no sooner; without any: since when there is none.
     pub(super) fn since(&self) -> Instant {
         self.since
     }
@@ -130,18 +130,18 @@ mod tests {
         let mut backlog = Backlog::default();
         backlog.arrive(at(1), &arrival(1000, 1100));
         backlog.arrive(at(2), &arrival(2000, 1100));
-        assert_eq!((backlog.held_bytes(), backlog.since()), (2200, at(1)));
+        assert_eq!((backlog.buffered_bytes(), backlog.since()), (2200, at(1)));
         backlog.take(at(3), 1000);
-        assert_eq!((backlog.held_bytes(), backlog.since()), (1100, at(1)));
+        assert_eq!((backlog.buffered_bytes(), backlog.since()), (1100, at(1)));
         backlog.arrive(at(4), &arrival(3000, 1100));
         backlog.take(at(5), 1000);
-        assert_eq!((backlog.held_bytes(), backlog.since()), (1100, at(3)));
+        assert_eq!((backlog.buffered_bytes(), backlog.since()), (1100, at(3)));
         backlog.take(at(6), 1000);
-        assert_eq!(backlog.held_bytes(), 0);
+        assert_eq!(backlog.buffered_bytes(), 0);
         backlog.arrive(at(7), &arrival(3000, 1100));
-        assert_eq!(backlog.held_bytes(), 0, "it was taken before");
+        assert_eq!(backlog.buffered_bytes(), 0, "it was taken before");
         backlog.arrive(at(8), &arrival(3001, 1100));
-        assert_eq!((backlog.held_bytes(), backlog.since()), (1100, at(8)));
+        assert_eq!((backlog.buffered_bytes(), backlog.since()), (1100, at(8)));
     }
 
     #[test]
@@ -150,7 +150,7 @@ mod tests {
         for _ in 0..1_000_000 {
             backlog.arrive(at(0), &arrival(2, 1500));
         }
-        assert!(backlog.held_bytes() < 40_000, "{}", backlog.held_bytes());
+        assert!(backlog.buffered_bytes() < 40_000, "{}", backlog.buffered_bytes());
     }
 
     proptest! {
@@ -171,8 +171,8 @@ mod tests {
                     taken += 1;
                 }
                 let kept = came[taken..].iter().filter(|came| **came).count();
-                prop_assert!(backlog.held_bytes() >= kept * 300);
-                prop_assert_eq!(backlog.held_bytes() == 0, kept == 0);
+                prop_assert!(backlog.buffered_bytes() >= kept * 300);
+                prop_assert_eq!(backlog.buffered_bytes() == 0, kept == 0);
             }
         }
     }

@@ -26,8 +26,9 @@ use super::options::QuicOptions;
 use super::window::ReceiveWindow;
 use crate::circuits::FLOW_CELL_LEN;
 use crate::clock::Clock;
-use crate::links::Served;
-use crate::silence::{Due, PROBE_MIN, Silence, probe_at};
+use crate::connections::Served;
+use crate::path::Path;
+use crate::silence::{Due, PROBE_MIN};
 use crate::stamps::Stamps;
 use crate::state::Part;
 use bytes::Bytes;
@@ -101,9 +102,7 @@ pub(crate) struct Connection {
     clock: Clock,
     state: State,
     local: Option<IpAddr>,
-    /// A silent path is probed this often.
-    keep_alive: Duration,
-    silence: Silence,
+    path: Path,
     /// The stream of the peer's proof.
     proof_stream: Option<StreamId>,
     flows: Flows,
@@ -128,8 +127,6 @@ pub(crate) struct Connection {
     /// Since when the circuits that share it are counted, and when it was last looked whether that is long enough.
     epoch_since: Instant,
     counted_at: Instant,
-    heard_at: Instant,
-    probed_at: Instant,
     /// Whether the latest probe has not left.
     is_probe_unsent: bool,
     /// Whether quinn-proto may be about to probe for what was not acknowledged.
@@ -153,7 +150,7 @@ pub(super) struct Parts {
     pub(super) quinn: quinn_proto::Connection,
     pub(super) gauge: Arc<Gauge>,
     pub(super) watch: Watch,
-    pub(super) held: Part,
+    pub(super) buffered: Part,
     pub(super) state: Part,
     pub(super) receive_window: ReceiveWindow,
     pub(super) deadline: Instant,
@@ -187,10 +184,9 @@ impl Connection {
             clock: Clock { anchor: quic.anchor },
             state: State::Handshaking(Box::new(opening)),
             local: options.local,
-            keep_alive: quic.timeouts.keep_alive,
-            silence: Silence::new(quic.timeouts.path_suspect_min, quic.timeouts.path_dead_min),
+            path: Path::new(now, &quic.timeouts),
             proof_stream: None,
-            flows: Flows::new(options.role, &limits, parts.held),
+            flows: Flows::new(options.role, &limits, parts.buffered),
             memory: parts.state,
             halves_max: 0,
             receive_window: parts.receive_window,
@@ -203,8 +199,6 @@ impl Connection {
             is_window_full: false,
             epoch_since: now,
             counted_at: now,
-            heard_at: now,
-            probed_at: now,
             is_probe_unsent: false,
             may_probe: false,
             stamps: Stamps::new(now),
@@ -219,7 +213,7 @@ impl Connection {
         if !self.gauge.is_opened() {
             return;
         }
-        self.heard_at = now;
+        self.path.on_heard(now);
         if len > ACK_BYTES_MAX {
             self.owed_since.get_or_insert(now);
         }
@@ -248,7 +242,7 @@ impl Connection {
             }
         }
         self.count_arrivals(now);
-        self.silence.on_heard(now, self.due());
+        self.path.on_answer(now, self.due());
         self.unsent += self.take_lost();
         self.batch_bytes = self.batch();
         // Losses and a window that shrinks may use capacity up too, and the relay must hear when there is some again.
@@ -302,7 +296,8 @@ impl Connection {
 
     fn open(&mut self, now: Instant) {
         self.state = State::Open;
-        (self.epoch_since, self.probed_at) = (now, now);
+        self.epoch_since = now;
+        self.path.on_probe(now);
         self.notices.ready = true;
         self.flows.take_free(&mut self.quinn);
         self.notices.room = true;
@@ -352,9 +347,9 @@ impl Connection {
         let ours = match &self.state {
             State::Handshaking(opening) | State::Proving(opening) => Some(opening.deadline),
             State::Open => {
-                let silence = self.silence.poll_timeout(self.due());
+                let path = self.path.poll_timeout(self.due());
                 let flows = self.flows.circuits.poll_timeout();
-                let ours = [Some(self.probe_at()), silence, self.pace_at, self.owed_at(), flows];
+                let ours = [Some(path), self.pace_at, self.owed_at(), flows];
                 ours.into_iter().flatten().min()
             }
             State::Over => None,
@@ -366,11 +361,6 @@ impl Connection {
     fn due(&self) -> Option<Due> {
         let since = Instant::from_nanos(self.gauge.waiting_since_ns()?);
         Some(Due { since, probe_timeout: self.gauge.probe_timeout().unwrap_or(PROBE_MIN) })
-    }
-
-    /// When the path is to be probed.
-    fn probe_at(&self) -> Instant {
-        probe_at(self.due(), self.heard_at, self.probed_at, self.keep_alive)
     }
 
     /// Writes the next batch of datagrams into `out`, which is empty.

@@ -7,7 +7,7 @@ use super::crypto::{self, KEY_LEN, OurKey};
 use super::gauge::Gauge;
 use super::window::ReceiveWindow;
 use super::{QuicEndpoint, SetupError, setup_error};
-use crate::links::{Begun, LinkKey, Links, Serve, Served, Stage, Token, Want};
+use crate::connections::{Begun, ConnKey, Connections, Serve, Served, Stage, Token, Want};
 use crate::state::Part;
 use core::fmt;
 use heddle_proto::endpoint::{ConnectionError, ConnectionOptions};
@@ -18,13 +18,13 @@ use std::sync::Arc;
 
 impl QuicEndpoint {
     /// Makes a place for a connection. One whose token is taken has failed already.
-    pub(super) fn begin(&mut self, now: Instant, options: ConnectionOptions) -> LinkKey {
+    pub(super) fn begin(&mut self, now: Instant, options: ConnectionOptions) -> ConnKey {
         *self.peers.entry(options.peer.ip().to_canonical()).or_default() += 1;
-        match self.links.begin(options, now + self.options.timeouts.listen) {
+        match self.connections.begin(options, now + self.options.timeouts.listen) {
             Begun::Waits(key) => key,
             Begun::Dials(key, options) => {
                 if let Err(error) = self.dial(now, key, *options) {
-                    self.links.set_stage(key, Stage::Failed(error));
+                    self.connections.set_stage(key, Stage::Failed(error));
                 }
                 key
             }
@@ -34,7 +34,7 @@ impl QuicEndpoint {
     fn dial(
         &mut self,
         now: Instant,
-        key: LinkKey,
+        key: ConnKey,
         options: ConnectionOptions,
     ) -> Result<(), ConnectionError> {
         let setup =
@@ -58,7 +58,7 @@ impl QuicEndpoint {
             quinn,
             gauge,
             watch,
-            held: Part::of(&self.held),
+            buffered: Part::of(&self.buffered),
             state: Part::of(&self.state),
             receive_window: ReceiveWindow::new(now, &self.windows),
             deadline: now + self.options.timeouts.dial,
@@ -70,8 +70,9 @@ impl QuicEndpoint {
     /// The dialler came: its token was right and so was its address.
     pub(super) fn accept(&mut self, now: Instant, incoming: Incoming) {
         let token = <&Token>::try_from(&incoming.orig_dst_cid()[..]).ok();
-        let key = token.and_then(|token| self.links.by_token(token));
-        let Some((key, (options, _))) = key.and_then(|key| Some((key, self.links.waiting(key)?))) else {
+        let key = token.and_then(|token| self.connections.by_token(token));
+        let Some((key, (options, _))) = key.and_then(|key| Some((key, self.connections.waiting(key)?)))
+        else {
             self.quinn.ignore(incoming);
             return;
         };
@@ -90,22 +91,22 @@ impl QuicEndpoint {
         let Ok((handle, quinn)) = accepted else {
             return;
         };
-        if let Some((options, deadline)) = self.links.take_waiting(key) {
-            let (held, state) = (Part::of(&self.held), Part::of(&self.state));
+        if let Some((options, deadline)) = self.connections.take_waiting(key) {
+            let (buffered, state) = (Part::of(&self.buffered), Part::of(&self.state));
             let receive_window = ReceiveWindow::new(now, &self.windows);
-            let parts = Parts { handle, quinn, gauge, watch, held, state, receive_window, deadline };
+            let parts = Parts { handle, quinn, gauge, watch, buffered, state, receive_window, deadline };
             self.go_live(now, key, parts, options);
         }
     }
 
-    fn go_live(&mut self, now: Instant, key: LinkKey, parts: Parts, options: ConnectionOptions) {
+    fn go_live(&mut self, now: Instant, key: ConnKey, parts: Parts, options: ConnectionOptions) {
         let handle = parts.handle.0;
         if self.by_handle.len() <= handle {
             self.by_handle.resize(handle + 1, None);
         }
         self.by_handle[handle] = Some(key);
         let connection = Connection::new(now, parts, options, &self.options);
-        self.links.set_stage(key, Stage::Live(Box::new(connection)));
+        self.connections.set_stage(key, Stage::Live(Box::new(connection)));
         self.after(now, key);
     }
 }
@@ -113,41 +114,45 @@ impl QuicEndpoint {
 impl Serve for QuicEndpoint {
     type Connection = Connection;
 
-    fn links(&mut self) -> &mut Links<Connection> {
-        &mut self.links
+    fn connections(&mut self) -> &mut Connections<Connection> {
+        &mut self.connections
     }
 
-    fn after(&mut self, now: Instant, key: LinkKey) {
-        if let Some(connection) = self.links.live_mut(key) {
+    fn at<R>(&mut self, key: ConnKey, act: impl FnOnce(&mut Connection, &mut ()) -> R) -> Option<R> {
+        self.connections.live_mut(key).map(|connection| act(connection, &mut ()))
+    }
+
+    fn after(&mut self, now: Instant, key: ConnKey) {
+        if let Some(connection) = self.connections.live_mut(key) {
             connection.on_quinn_events(now);
             connection.settle(&mut self.quinn);
         }
-        self.links.note_if(key, Want::Read, Connection::has_readable);
-        self.links.note(key, Want::Speak);
-        self.links.note(key, Want::Transmit);
+        self.connections.note_if(key, Want::Read, Connection::has_readable);
+        self.connections.note(key, Want::Speak);
+        self.connections.note(key, Want::Transmit);
     }
 
-    fn forget(&mut self, key: LinkKey) {
-        let Some(link) = self.links.remove(key) else {
+    fn forget(&mut self, key: ConnKey) {
+        let Some(place) = self.connections.remove(key) else {
             return;
         };
         // quinn-proto gives a handle to another connection as soon as this one is drained.
-        if let Stage::Live(connection) = &link.stage
+        if let Stage::Live(connection) = &place.stage
             && self.by_handle[connection.handle.0] == Some(key)
         {
             self.by_handle[connection.handle.0] = None;
         }
-        if let Some(count) = self.peers.get_mut(&link.peer) {
+        if let Some(count) = self.peers.get_mut(&place.peer) {
             *count -= 1;
             if *count == 0 {
-                self.peers.remove(&link.peer);
+                self.peers.remove(&place.peer);
             }
         }
     }
 
     /// Sets the timer, or forgets a connection of which nothing is left at all.
-    fn rest(&mut self, now: Instant, key: LinkKey) {
-        let Some(connection) = self.links.live_mut(key) else {
+    fn rest(&mut self, now: Instant, key: ConnKey) {
+        let Some(connection) = self.connections.live_mut(key) else {
             return;
         };
         connection.settle(&mut self.quinn);
@@ -156,7 +161,7 @@ impl Serve for QuicEndpoint {
             return;
         }
         let timer = connection.poll_timeout();
-        self.links.look_at(key, timer);
+        self.connections.look_at(key, timer);
     }
 }
 

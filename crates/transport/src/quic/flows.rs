@@ -37,7 +37,7 @@ pub(super) struct Flows {
     permitted: u32,
     flows_max: u32,
     /// What flows hold, and the flows that hold something and were not accepted yet.
-    held: Part,
+    buffered: Part,
     /// What those hold that are not to be read.
     aside_bytes: usize,
     early: BTreeMap<StreamId, Backlog>,
@@ -75,7 +75,7 @@ pub(super) struct Limits {
 }
 
 impl Flows {
-    pub(super) fn new(role: Role, limits: &Limits, held: Part) -> Self {
+    pub(super) fn new(role: Role, limits: &Limits, buffered: Part) -> Self {
         Flows {
             circuits: Circuits::new(role, limits.first_cell_timeout),
             free: VecDeque::new(),
@@ -88,7 +88,7 @@ impl Flows {
             theirs: 0,
             permitted: limits.flows_first.min(limits.flows_max),
             flows_max: limits.flows_max,
-            held,
+            buffered,
             aside_bytes: 0,
             early: BTreeMap::new(),
             unagreed: BTreeMap::new(),
@@ -186,7 +186,7 @@ impl Flows {
             let backlog = &mut circuit.flow.backlog;
             let before = backlog.kept_bytes();
             backlog.arrive(now, arrival);
-            self.held.change(before, backlog.kept_bytes());
+            self.buffered.change(before, backlog.kept_bytes());
             if circuit.is_held {
                 self.aside_bytes = self.aside_bytes + backlog.kept_bytes() - before;
             }
@@ -217,9 +217,9 @@ impl Flows {
     /// Counts what came before flows are accepted.
     pub(super) fn on_early_arrival(&mut self, now: Instant, arrival: &Arrival) {
         let backlog = self.early.entry(arrival.stream).or_default();
-        let before = backlog.held_bytes();
+        let before = backlog.buffered_bytes();
         backlog.arrive(now, arrival);
-        self.held.change(before, backlog.held_bytes());
+        self.buffered.change(before, backlog.buffered_bytes());
     }
 
     /// Whether a flow is to be read.
@@ -283,7 +283,7 @@ impl Flows {
         let Some(flow) = self.circuits.live_mut(key).map(|circuit| &mut circuit.flow) else {
             return Written::default();
         };
-        let written = write(now, flow, &mut quinn.send_stream(stream), &mut self.held);
+        let written = write(now, flow, &mut quinn.send_stream(stream), &mut self.buffered);
         if !flow.is_blocked() && core::mem::take(&mut flow.is_waited_for) {
             self.circuits.note_writable(key);
         }
@@ -298,7 +298,7 @@ impl Flows {
                 circuit.flow.is_pending = false;
                 if !circuit.flow.is_blocked() {
                     let stream = &mut quinn.send_stream(circuit.id);
-                    refused += write(now, &mut circuit.flow, stream, &mut self.held).refused;
+                    refused += write(now, &mut circuit.flow, stream, &mut self.buffered).refused;
                 }
             }
         }
@@ -323,9 +323,9 @@ impl Flows {
                 Read::Cell(command) | Read::Straddler(command) if circuit.takes(command) => {
                     let circ_id = circuit.circ_id;
                     let backlog = &mut circuit.flow.backlog;
-                    let before = backlog.held_bytes();
+                    let before = backlog.buffered_bytes();
                     backlog.take(now, FLOW_CELL_LEN as u64);
-                    self.held.change(before, backlog.held_bytes());
+                    self.buffered.change(before, backlog.buffered_bytes());
                     self.lender = matches!(read, Read::Cell(_)).then_some(key);
                     self.circuits.lent(key);
                     return Some((circ_id, command));
@@ -382,7 +382,7 @@ impl Flows {
         self.senders += usize::from(!core::mem::replace(&mut flow.is_sender, true));
         let mut queued = Queued { bytes: FLOW_CELL_LEN, refused: 0 };
         if flow.put(command, body) && !flow.is_blocked() {
-            queued.refused = write(now, flow, &mut quinn.send_stream(circuit.id), &mut self.held).refused;
+            queued.refused = write(now, flow, &mut quinn.send_stream(circuit.id), &mut self.buffered).refused;
         } else if !core::mem::replace(&mut flow.is_pending, true) {
             self.pending.push(key);
         }
@@ -407,7 +407,7 @@ impl Flows {
     fn reset(&mut self, quinn: &mut Connection, key: CircuitKey, reason: u8) {
         if let Some(circuit) = self.circuits.live_mut(key) {
             let backlog = &circuit.flow.backlog;
-            self.held.change(backlog.held_bytes(), 0);
+            self.buffered.change(backlog.buffered_bytes(), 0);
             self.senders -= usize::from(circuit.flow.is_sender);
             self.aside_bytes -= if circuit.is_held { backlog.kept_bytes() } else { 0 };
             let stream = circuit.id;
@@ -452,11 +452,11 @@ fn note_pieces(heaps: &mut Heaps, flow: &mut Flow, halves: usize) {
 }
 
 /// Gives quinn what it takes of a flow's cells, and counts the rest.
-fn write(now: Instant, flow: &mut Flow, stream: &mut SendStream<'_>, held: &mut Part) -> Written {
-    let before = flow.backlog.held_bytes();
+fn write(now: Instant, flow: &mut Flow, stream: &mut SendStream<'_>, buffered: &mut Part) -> Written {
+    let before = flow.backlog.buffered_bytes();
     let written = flow.write(stream);
     flow.backlog.set_unwritten(now, flow.unwritten_bytes());
-    held.change(before, flow.backlog.held_bytes());
+    buffered.change(before, flow.backlog.buffered_bytes());
     written
 }
 

@@ -346,7 +346,7 @@ fn bytes_behind_a_hole_count() {
     let cells = [[cell(Command::CREATE2); 1].concat(), [cell(Command::RELAY); 15].concat()].concat();
     table.peer.open(Dir::Bi, &cells);
     table.exchange();
-    let held = table.ours.held_bytes();
+    let held = table.ours.buffered_bytes();
     // All but one packet, with what keeping them costs.
     let behind = cells.len() - 1400;
     assert!((behind..2 * behind).contains(&held), "{held} bytes");
@@ -354,7 +354,7 @@ fn bytes_behind_a_hole_count() {
     table.ours.backlogs(&mut |backlog| backlogs.push((backlog.conn, backlog.bytes, backlog.since)));
     assert_eq!(backlogs, [(table.conn, held, table.now)]);
     table.run(Duration::from_secs(1));
-    assert_eq!((table.commands().len(), table.ours.held_bytes()), (16, 0));
+    assert_eq!((table.commands().len(), table.ours.buffered_bytes()), (16, 0));
 }
 
 /// The relay ends a flow whose first cell never came, and what it held is free.
@@ -363,13 +363,13 @@ fn a_flow_that_the_relay_ends_holds_nothing() {
     let mut table = Table::proven();
     let id = table.peer.open(Dir::Bi, &cell(Command::CREATE2)[..300]);
     table.run(Duration::from_millis(100));
-    assert!(table.ours.held_bytes() >= 300);
+    assert!(table.ours.buffered_bytes() >= 300);
     let mut names = Vec::new();
     table.ours.backlogs(&mut |backlog| names.push(backlog.circ_id));
     let mut reason = [0; BODY_LEN];
     reason[0] = DestroyReason::RESOURCELIMIT.0;
     table.ours.send(table.now, table.conn, names[0], Command::DESTROY, &reason);
-    assert_eq!(table.ours.held_bytes(), 0);
+    assert_eq!(table.ours.buffered_bytes(), 0);
     table.run(Duration::from_millis(100));
     assert_eq!(table.peer.ended_with(id), Some(u64::from(DestroyReason::RESOURCELIMIT.0)));
     table.assert_others_live();
@@ -381,9 +381,9 @@ fn bytes_before_the_proof_count_and_go_with_the_connection() {
     let mut table = Table::new();
     table.peer.open(Dir::Bi, &cell(Command::CREATE2));
     table.run(Duration::from_secs(5));
-    assert!(table.ours.held_bytes() >= FLOW_CELL_LEN);
+    assert!(table.ours.buffered_bytes() >= FLOW_CELL_LEN);
     table.run(Duration::from_secs(60));
-    assert_eq!(table.ours.held_bytes(), 0);
+    assert_eq!(table.ours.buffered_bytes(), 0);
 }
 
 /// Streams of ours that carry no flow are known to nobody, so what comes on one is a fault.

@@ -33,27 +33,40 @@ pub(super) struct Arrival {
 
 pub(crate) struct Connection {
     session: Session,
-    heads: Heads,
     options: DtlsOptions,
-    ceiling: Ceiling,
-    /// Its share of it, since it is open.
-    pool: BufferPool,
     /// What it takes itself.
     memory: Part,
-    /// While the session is open.
-    open: Option<Open>,
-    /// Where datagrams are put together before they are sealed.
-    segments: Vec<u8>,
+    state: State,
     /// A datagram that did not fit the last batch, and what it is.
     kept: Option<(Content, Vec<u8>)>,
     notices: Notices,
     counts: Counts,
 }
 
+/// As its session stands.
+enum State {
+    Establishing(Box<Establishing>),
+    Open(Box<Open>),
+    Over,
+}
+
+/// What it is opened with.
+struct Establishing {
+    heads: Heads,
+    ceiling: Ceiling,
+    /// That of the endpoint.
+    pool: BufferPool,
+}
+
 /// What there is while the session is open.
 struct Open {
+    heads: Heads,
+    /// Its share of the endpoint's.
+    pool: BufferPool,
     mux: Mux,
     flows: Flows,
+    /// Where datagrams are put together before they are sealed.
+    segments: Vec<u8>,
     way_back: WayBack,
     /// Since when the circuits are counted that share the window.
     epoch_since: Instant,
@@ -89,21 +102,29 @@ impl Connection {
         parts: Parts<'_>,
         options: ConnectionOptions,
     ) -> Result<Self, dimpl::Error> {
-        let mut connection = Connection {
-            session: Session::new(now, parts.session, options)?,
+        let establishing = Establishing {
             heads: Heads::new(now, parts.options.marks_ecn),
-            options: parts.options.clone(),
             ceiling: parts.ceiling.clone(),
             pool: parts.pool.clone(),
+        };
+        let mut connection = Connection {
+            session: Session::new(now, parts.session, options)?,
+            options: parts.options.clone(),
             memory: Part::of(parts.state),
-            open: None,
-            segments: Vec::new(),
+            state: State::Establishing(Box::new(establishing)),
             kept: None,
             notices: Notices::default(),
             counts: Counts::default(),
         };
         connection.on_events(now, 0);
         Ok(connection)
+    }
+
+    fn open(&self) -> Option<&Open> {
+        match &self.state {
+            State::Open(open) => Some(open),
+            State::Establishing(_) | State::Over => None,
+        }
     }
 
     pub(super) fn peer(&self) -> SocketAddr {
@@ -133,39 +154,50 @@ impl Connection {
                 _ => self.on_path(now, event),
             }
         }
-        if self.session.is_over() && (self.open.is_some() || self.kept.is_some()) {
-            (self.open, self.kept, self.notices) = (None, None, Notices::default());
+        if self.session.is_over() {
+            (self.state, self.kept, self.notices) = (State::Over, None, Notices::default());
         }
     }
 
     fn on_open(&mut self, now: Instant, room_bytes: u16, flows_max: u32) {
-        self.pool = self.pool.session();
-        let (options, pool) = (self.options.mux(room_bytes, self.session.flows_max()), self.pool.clone());
+        // A session opens once.
+        let State::Establishing(establishing) = core::mem::replace(&mut self.state, State::Over) else {
+            return;
+        };
+        let Establishing { heads, ceiling, pool } = *establishing;
+        let pool = pool.session();
+        let options = self.options.mux(room_bytes, self.session.flows_max());
         let mux = match self.options.congestion {
             CongestionControl::Shared => {
-                let ceiling = self.ceiling.clone();
                 let shared = |mss_bytes| SharedOfSession::new(now, mss_bytes, ceiling);
-                Mux::with_controller(options, pool, |mss_bytes| Box::new(shared(mss_bytes)))
+                Mux::with_controller(options, pool.clone(), |mss_bytes| Box::new(shared(mss_bytes)))
             }
-            CongestionControl::Cubic | CongestionControl::Reno => Mux::new(options, pool),
+            CongestionControl::Cubic | CongestionControl::Reno => Mux::new(options, pool.clone()),
         };
         let (role, timeout) = (self.session.role(), self.options.timeouts.first_cell);
-        let flows = Flows::new(role, flows_max, timeout, self.pool.clone());
-        let way_back = WayBack::default();
-        self.open = Some(Open { mux, flows, way_back, epoch_since: now, is_full: false });
+        self.state = State::Open(Box::new(Open {
+            heads,
+            mux,
+            flows: Flows::new(role, flows_max, timeout, pool.clone()),
+            pool,
+            segments: Vec::new(),
+            way_back: WayBack::default(),
+            epoch_since: now,
+            is_full: false,
+        }));
         self.notices.ready = true;
     }
 
     fn on_record(&mut self, now: Instant, end: usize, codepoint: u8) {
-        let (Some(open), Some(read)) = (&mut self.open, heads::read(self.session.record(end))) else {
+        let (State::Open(open), Some(read)) = (&mut self.state, heads::read(self.session.record(end))) else {
             return;
         };
-        let Open { mux, flows, way_back, .. } = open;
+        let Open { heads, mux, flows, way_back, .. } = &mut **open;
         if let Some(controller) = mux.controller_mut() {
             let wait = way_back.on_packet(now, read.stamp, Duration::ZERO);
             controller.set_ack_wait(wait.waited, wait.is_known);
         }
-        if self.heads.on_read(&read, codepoint) {
+        if heads.on_read(&read, codepoint) {
             mux.on_marked();
         }
         let result = mux.handle_datagram(now, read.contents, &mut |id, bytes| flows.take(id, bytes));
@@ -182,7 +214,8 @@ impl Connection {
 
     /// Something is known of the path.
     fn on_path(&mut self, now: Instant, event: SessionEvent) {
-        let Some(Open { mux, .. }) = &mut self.open else { return };
+        let State::Open(open) = &mut self.state else { return };
+        let mux = &mut open.mux;
         match event {
             SessionEvent::Length(bytes) => mux.set_datagram_bytes_max(room_bytes(bytes)),
             SessionEvent::PathBack => mux.on_path_back(now),
@@ -199,8 +232,9 @@ impl Connection {
 
     pub(super) fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         let session = self.session.poll_timeout(now);
-        let Some(Open { mux, flows, is_full, .. }) = &self.open else { return session };
-        let is_starved = *is_full && self.lacks_memory() || flows.is_starved();
+        let Some(open) = self.open() else { return session };
+        let Open { mux, flows, is_full, .. } = open;
+        let is_starved = *is_full && open.lacks_memory() || flows.is_starved();
         let starved = is_starved.then(|| now + STARVED_WAIT);
         [session, mux.poll_timeout(), starved, flows.circuits.poll_timeout()].into_iter().flatten().min()
     }

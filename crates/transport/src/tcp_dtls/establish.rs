@@ -3,9 +3,9 @@
 
 use super::DtlsEndpoint;
 use super::connection::{Connection, Parts};
+use crate::connections::{Begun, ConnKey, Connections, Serve, Served, Stage, Want};
 use crate::dtls::ids::session_ids;
 use crate::dtls::session::Parts as SessionParts;
-use crate::links::{Begun, LinkKey, Links, Serve, Served, Stage, Want};
 use core::net::SocketAddr;
 use heddle_proto::channel::Role;
 use heddle_proto::endpoint::{ConnectionError, ConnectionOptions};
@@ -13,15 +13,15 @@ use heddle_seam::time::Instant;
 
 impl DtlsEndpoint {
     /// Makes a place for a connection. One whose token or id is taken has failed already.
-    pub(super) fn begin(&mut self, now: Instant, options: ConnectionOptions) -> LinkKey {
+    pub(super) fn begin(&mut self, now: Instant, options: ConnectionOptions) -> ConnKey {
         let [to_listener, to_dialler] = session_ids(&options.secrets);
         let is_listener = options.role == Role::Responder;
         let our_id = if is_listener { to_listener } else { to_dialler };
         let is_taken = self.ids.contains_key(&our_id);
-        if is_taken || is_listener && self.links.by_token(&options.secrets.token).is_some() {
-            return self.links.insert(options.peer.ip().to_canonical());
+        if is_taken || is_listener && self.connections.by_token(&options.secrets.token).is_some() {
+            return self.connections.insert(options.peer.ip().to_canonical());
         }
-        let key = match self.links.begin(options, now + self.options.timeouts.listen) {
+        let key = match self.connections.begin(options, now + self.options.timeouts.listen) {
             Begun::Waits(key) => key,
             Begun::Dials(key, options) => {
                 let (peer, deadline) = (options.peer, now + self.options.timeouts.dial);
@@ -35,8 +35,8 @@ impl DtlsEndpoint {
     }
 
     /// The dialler came from this address: its token was right.
-    pub(super) fn accept(&mut self, now: Instant, key: LinkKey, from: SocketAddr) {
-        if let Some((options, deadline)) = self.links.take_waiting(key) {
+    pub(super) fn accept(&mut self, now: Instant, key: ConnKey, from: SocketAddr) {
+        if let Some((options, deadline)) = self.connections.take_waiting(key) {
             self.go_live(now, key, from, deadline, options);
             self.after(now, key);
         }
@@ -45,7 +45,7 @@ impl DtlsEndpoint {
     fn go_live(
         &mut self,
         now: Instant,
-        key: LinkKey,
+        key: ConnKey,
         peer: SocketAddr,
         deadline: Instant,
         options: ConnectionOptions,
@@ -66,37 +66,41 @@ impl DtlsEndpoint {
             Ok(connection) => Stage::Live(Box::new(connection)),
             Err(why) => Stage::Failed(ConnectionError::PeerMisbehaved(why.to_string())),
         };
-        self.links.set_stage(key, stage);
+        self.connections.set_stage(key, stage);
     }
 }
 
 impl Serve for DtlsEndpoint {
     type Connection = Connection;
 
-    fn links(&mut self) -> &mut Links<Connection> {
-        &mut self.links
+    fn connections(&mut self) -> &mut Connections<Connection> {
+        &mut self.connections
     }
 
-    fn after(&mut self, _now: Instant, key: LinkKey) {
-        if let Some(connection) = self.links.live_mut(key) {
+    fn at<R>(&mut self, key: ConnKey, act: impl FnOnce(&mut Connection, &mut ()) -> R) -> Option<R> {
+        self.connections.live_mut(key).map(|connection| act(connection, &mut ()))
+    }
+
+    fn after(&mut self, _now: Instant, key: ConnKey) {
+        if let Some(connection) = self.connections.live_mut(key) {
             // The relay may ask for capacity before anything is sent again, and must hear when there is some then.
             connection.note_capacity();
             connection.count_memory();
         }
-        self.links.note_if(key, Want::Read, Connection::has_readable);
-        self.links.note(key, Want::Speak);
-        self.links.note(key, Want::Transmit);
+        self.connections.note_if(key, Want::Read, Connection::has_readable);
+        self.connections.note(key, Want::Speak);
+        self.connections.note(key, Want::Transmit);
     }
 
-    fn forget(&mut self, key: LinkKey) {
-        self.links.remove(key);
+    fn forget(&mut self, key: ConnKey) {
+        self.connections.remove(key);
         if let Some(our_id) = self.our_ids.remove(key) {
             self.ids.remove(&our_id);
         }
     }
 
-    fn rest(&mut self, now: Instant, key: LinkKey) {
-        let timer = self.links.live_mut(key).and_then(|connection| connection.poll_timeout(now));
-        self.links.look_at(key, timer);
+    fn rest(&mut self, now: Instant, key: ConnKey) {
+        let timer = self.connections.live_mut(key).and_then(|connection| connection.poll_timeout(now));
+        self.connections.look_at(key, timer);
     }
 }

@@ -308,7 +308,7 @@ fn what_is_out_of_order_leaves_memory_for_what_is_not() {
 fn proofs_and_lengths_that_come_late_change_nothing() {
     let mut table = Table::new(|_| {});
     let certificate = table.peer.certificate.expect("it was shown");
-    let again = table.peer.proofs.write(&certificate, 5, 0);
+    let again = control::proof(&table.peer.proofs, &certificate, 5, 0);
     table.send(again);
     for bytes in [0, 1, u16::MAX] {
         table.send(control::seen(bytes));

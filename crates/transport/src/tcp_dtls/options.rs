@@ -141,10 +141,7 @@ impl DtlsOptions {
             anchor: self.anchor,
             datagram_bytes_max: self.datagram_bytes_max,
             initial_rto: self.initial_rto,
-            handshake_timeout: self.timeouts.dial.max(self.timeouts.listen),
-            keep_alive: self.timeouts.keep_alive,
-            path_suspect_min: self.timeouts.path_suspect_min,
-            path_dead_min: self.timeouts.path_dead_min,
+            timeouts: self.timeouts,
             key_records_max: self.key_records_max,
         }
     }

@@ -5,7 +5,7 @@
 //! TCP's checksum, which is over the addresses, too, is right at both ends though the header between them was left out
 //! ([`heddle_esp::beet`]; RFC 6296, section 2.6, maps prefixes in the same way).
 
-use crate::links::LinkKey;
+use crate::connections::ConnKey;
 use core::net::{IpAddr, Ipv4Addr};
 use heddle_esp::beet::{self, Inner};
 use heddle_esp::packet::{payload_len_max, sealed_len};
@@ -17,8 +17,8 @@ use std::collections::btree_map::Entry;
 pub(super) const CONTROL_PORT: u16 = 1;
 /// Where flows are dialled.
 pub(super) const FLOW_PORT: u16 = 2;
-/// The longest datagram, without headers of UDP and IP: what paths carry that tunnels have narrowed, since nobody looks
-/// whether more would arrive.
+/// The longest datagram, without headers of UDP and IP: what paths carry that tunnels have narrowed, because nobody
+/// looks whether more would arrive.
 pub(super) const DATAGRAM_BYTES_MAX: usize = 1350;
 
 /// Ourselves.
@@ -43,14 +43,14 @@ const _: () = assert!(sealed_len(STACK.packet_bytes_max as usize - beet::HEADER_
 /// Who has which address.
 #[derive(Debug, Default)]
 pub(super) struct Addresses {
-    taken: BTreeMap<Ipv4Addr, LinkKey>,
+    taken: BTreeMap<Ipv4Addr, ConnKey>,
     /// Addresses that were given.
     given: u16,
 }
 
 impl Addresses {
     /// An address for a peer, of all that are free the one that was longest so; `None` if 28,416 peers have one.
-    pub(super) fn give(&mut self, key: LinkKey) -> Option<Inner> {
+    pub(super) fn give(&mut self, key: ConnKey) -> Option<Inner> {
         let count = UPPER_END - UPPER_FIRST;
         for _ in 0..count {
             let upper = UPPER_FIRST + self.given % count;
@@ -69,7 +69,7 @@ impl Addresses {
         self.taken.remove(&inner.remote);
     }
 
-    pub(super) fn of(&self, remote: IpAddr) -> Option<LinkKey> {
+    pub(super) fn of(&self, remote: IpAddr) -> Option<ConnKey> {
         match remote {
             IpAddr::V4(remote) => self.taken.get(&remote).copied(),
             IpAddr::V6(_) => None,
@@ -77,7 +77,7 @@ impl Addresses {
     }
 
     /// Whom a packet of our stack is for.
-    pub(super) fn of_packet(&self, packet: &[u8]) -> Option<LinkKey> {
+    pub(super) fn of_packet(&self, packet: &[u8]) -> Option<ConnKey> {
         const DESTINATION: usize = 16;
         let destination: [u8; 4] = *packet.get(DESTINATION..)?.first_chunk()?;
         self.of(IpAddr::V4(destination.into()))
@@ -99,15 +99,15 @@ mod tests {
         let mut addresses = Addresses::default();
         let mut first = None;
         for given in 0..UPPER_END - UPPER_FIRST {
-            let inner = addresses.give(LinkKey::default()).expect("some are free");
+            let inner = addresses.give(ConnKey::default()).expect("some are free");
             assert_eq!(sum(inner.remote), SUM.into());
             assert!(inner.remote != LOCAL && !inner.remote.is_loopback() && !inner.remote.is_multicast());
             assert_eq!(addresses.taken.len(), usize::from(given) + 1);
             first.get_or_insert(inner);
         }
-        assert_eq!(addresses.give(LinkKey::default()), None);
+        assert_eq!(addresses.give(ConnKey::default()), None);
         let first = first.expect("there were some");
         addresses.take_back(&first);
-        assert_eq!(addresses.give(LinkKey::default()), Some(first));
+        assert_eq!(addresses.give(ConnKey::default()), Some(first));
     }
 }

@@ -10,156 +10,148 @@
 //!
 //! While it is proving, only the control stream gets through.
 
+mod served;
+mod stack;
 mod stream;
 
 use super::addresses::{CONTROL_PORT, DATAGRAM_BYTES_MAX, FLOW_PORT};
-use super::chain::{Chain, Root};
-use super::control::{MESSAGE, Message, Proofs};
+use super::associations::Associations;
+use super::chain::Root;
+use super::control::{MESSAGE, Message, write_proof};
 use super::flows::Flows;
 use super::options::EspOptions;
 use super::outbox::{Outbox, transmit};
-use super::segment::{Begun, Segment};
+use super::segment::{CONNECTIONS_BEGUN, Segment};
 use super::sockets::{Room, Sockets};
 use crate::circuits::Lent;
-use crate::dtls::key::OurKey;
-use crate::links::LinkKey;
-use crate::path::Path;
-use crate::silence::Silence;
+use crate::connections::{ConnKey, Served};
+use crate::pings::Pings;
+use crate::proof::{OfferKey, Proofs};
+use crate::setup::Timeouts;
 use crate::state::Part;
 use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::AtomicUsize;
 use heddle_esp::beet::Inner;
 use heddle_esp::packet::{TCP, sealed_len};
-use heddle_esp::{Refused, Spi, Tunnel};
+use heddle_esp::{Refused, Spi};
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::channel::Role;
 use heddle_proto::endpoint::{
-    Backlog, ConnId, ConnectionError, ConnectionEvent, ConnectionOptions, ConnectionStats, FlowState,
+    ConnectionError, ConnectionEvent, ConnectionOptions, ConnectionStats, FlowState,
 };
+use heddle_proto::pace::Pace;
 use heddle_seam::datagrams::{Datagrams, Transmit};
-use heddle_seam::node::SocketId;
 use heddle_seam::time::{Duration, Instant};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use stream::ControlStream;
+use zeroize::Zeroizing;
 
 /// How long a connection that is over tells its peer so, and how often at most.
 const LINGER: Duration = Duration::from_secs(3);
 const LAST_WORDS_MAX: u32 = 8;
-/// Cells that the relay may give between two looks; each flow has its socket's credit besides.
-const BATCH_CELLS: usize = 64;
 
 enum State {
-    /// What proofs are made with is kept no longer than this: all keys there will ever be come of it.
-    Proving {
-        deadline: Instant,
-        proofs: Box<Proofs>,
-    },
-    Open,
-    Over {
-        until: Instant,
-        last_words: u32,
-    },
+    Proving(Box<Proving>),
+    Open(Box<Open>),
+    Over(Over),
 }
 
-/// The control stream.
-#[derive(Debug, Default)]
-struct Stream {
-    socket: Option<SocketId>,
-    credit: usize,
-    unsent: Vec<u8>,
-    unread: Vec<u8>,
-    /// Bytes of memory that the stack keeps of it, as the driver said last.
-    stack_bytes: usize,
-    is_connected: bool,
-    /// Whether the driver was told last to grant.
-    is_granting: bool,
+/// Until the peer's proof was right.
+struct Proving {
+    /// When it is given up unless it is open by then.
+    deadline: Instant,
+    timeouts: Timeouts,
+    /// What proofs are made with is kept no longer than this: all keys there will ever be come of it.
+    proofs: Proofs,
+    /// The dialler has one from the beginning, the listener when the dialler's is there.
+    stream: Option<ControlStream>,
+}
+
+/// Once it is open.
+struct Open {
+    stream: ControlStream,
+    flows: Flows,
+    pings: Pings,
+    /// Whether the peer was told last that we are out of sockets.
+    told_full: bool,
+}
+
+/// Once it is over.
+struct Over {
+    /// When it is forgotten.
+    until: Instant,
+    last_words: u32,
 }
 
 /// What a connection is made of beside its options.
 pub(super) struct Parts<'a> {
     pub(super) options: &'a EspOptions,
-    pub(super) key: &'a OurKey,
+    pub(super) key: &'a OfferKey,
     pub(super) inner: Inner,
     pub(super) deadline: Instant,
+    pub(super) room: Room,
     /// What all connections keep for others, and what they take themselves.
-    pub(super) held: &'a Arc<AtomicUsize>,
+    pub(super) buffered: &'a Arc<AtomicUsize>,
     pub(super) memory: &'a Arc<AtomicUsize>,
 }
 
-pub(super) struct Connection {
+pub(crate) struct Connection {
     role: Role,
     peer_ip: IpAddr,
     /// Where its datagrams come from and ours go, once a listener knows it.
     peer: Option<SocketAddr>,
     local: Option<IpAddr>,
     inner: Inner,
-    tunnel: Tunnel,
-    /// The generations of keys that come next: outwards and inwards.
-    chains: [Chain; 2],
-    /// Associations inwards that are new, or gone.
-    spi_news: Vec<(Spi, bool)>,
-    /// Flows that we permit the peer, unless we are out of sockets, and whether it was told that we are.
+    associations: Associations,
+    /// Flows that we permit the peer, unless we are out of sockets.
     flows_max: u32,
-    is_full: bool,
-    told_full: bool,
-    stream: Stream,
+    /// What the driver opens and accepts, as it said last.
+    room: Room,
     state: State,
-    flows: Flows,
     /// Connections that the peer begins inside.
-    begun: Begun,
-    path: Path,
-    silence: Silence,
+    begun: Pace,
     outbox: Outbox,
     batches: bool,
     events: VecDeque<ConnectionEvent>,
     stats: ConnectionStats,
     /// What it keeps for others, and what it takes itself.
-    held: Part,
+    buffered: Part,
     memory: Part,
 }
 
+/// What it is, and how it begins and ends.
 impl Connection {
     pub(super) fn new(now: Instant, parts: Parts<'_>, options: ConnectionOptions) -> Self {
-        let Parts { options: chosen, key, inner, deadline, .. } = parts;
+        let Parts { options: chosen, key, inner, deadline, room, buffered, memory } = parts;
         let root = Root::new(&options.secrets);
-        let mut chains = [root.chain_to(options.role.other()), root.chain_to(options.role)];
-        let [outwards, inwards] = &mut chains;
-        let ((to, their_keys), (from, our_keys)) = (outwards.next(), inwards.next());
-        let mut tunnel = Tunnel::new(now, (to, &their_keys), (from, &our_keys), chosen.lifetime);
-        let (next, next_keys) = inwards.next();
-        tunnel.expect(next, &next_keys);
         let is_dialler = options.role == Role::Initiator;
-        let proofs = Box::new(Proofs {
+        let proofs = Proofs {
             role: options.role,
             our_key: key.clone(),
+            shown: key.public(),
             peer_key: options.peer_key,
-            binding: root.binding(),
+            connection: Zeroizing::new(root.binding().to_vec()),
             secrets: [options.secrets.dialler_proof, options.secrets.listener_proof],
-        });
+        };
+        let proving = Proving { deadline, timeouts: chosen.timeouts, proofs, stream: None };
         Connection {
             role: options.role,
             peer_ip: options.peer.ip().to_canonical(),
             peer: is_dialler.then_some(options.peer),
             local: options.local,
             inner,
-            spi_news: vec![(from, true), (next, true)],
-            tunnel,
-            chains,
+            associations: Associations::new(now, &root, options.role, chosen.lifetime),
             flows_max: options.flows_max,
-            is_full: false,
-            told_full: false,
-            stream: Stream::default(),
-            state: State::Proving { deadline, proofs },
-            flows: Flows::new(options.role, options.flows_max, chosen.first_cell_timeout),
-            begun: Begun::new(now),
-            path: Path::new(now, chosen.keep_alive),
-            silence: Silence::new(chosen.path_suspect_min, chosen.path_dead_min),
+            room,
+            state: State::Proving(Box::new(proving)),
+            begun: Pace::default(),
             outbox: Outbox::default(),
             batches: chosen.batches,
             events: VecDeque::new(),
             stats: ConnectionStats::default(),
-            held: Part::of(parts.held),
-            memory: Part::of(parts.memory),
+            buffered: Part::of(buffered),
+            memory: Part::of(memory),
         }
     }
 
@@ -173,42 +165,123 @@ impl Connection {
 
     /// The associations inwards.
     pub(super) fn spis(&self) -> impl Iterator<Item = Spi> + '_ {
-        self.tunnel.inbound_spis()
+        self.associations.inbound_spis()
     }
 
     /// Those that are new, with true, or gone since this was last asked.
     pub(super) fn take_spi_news(&mut self) -> Vec<(Spi, bool)> {
-        core::mem::take(&mut self.spi_news)
+        self.associations.take_news()
     }
 
-    /// What the driver opens for all connections, and whether the peer may open flows.
-    pub(super) fn set_sockets_room(&mut self, room: Room) {
-        self.flows.set_sockets_room(room.sockets);
-        self.is_full = !room.accepts;
+    fn is_open(&self) -> bool {
+        matches!(self.state, State::Open(_))
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(self.state, State::Over(_))
+    }
+
+    #[cfg(test)]
+    pub(super) fn has_proofs(&self) -> bool {
+        matches!(self.state, State::Proving(_))
     }
 
     /// The dialler opens the control stream.
-    pub(super) fn begin(&mut self, key: LinkKey, sockets: &mut Sockets) {
-        self.set_sockets_room(sockets.room());
+    pub(super) fn begin(&mut self, key: ConnKey, sockets: &mut Sockets) {
         if self.role == Role::Initiator
-            && let State::Proving { proofs, .. } = &self.state
+            && let State::Proving(proving) = &mut self.state
         {
-            proofs.write(self.flows_max, &mut self.stream.unsent);
             let to = SocketAddr::new(IpAddr::V4(self.inner.remote), CONTROL_PORT);
-            self.stream.socket = Some(sockets.connect(key, to));
+            let stream = proving.stream.insert(ControlStream::new(sockets.connect(key, to)));
+            write_proof(&proving.proofs, self.flows_max, &mut stream.unsent);
         }
     }
 
+    /// The peer's proof was right, and it permits us so many flows.
+    fn open(&mut self, now: Instant, ours_max: u32) {
+        let State::Proving(proving) = &mut self.state else { return };
+        let Some(mut stream) = proving.stream.take() else { return };
+        if self.role == Role::Responder {
+            write_proof(&proving.proofs, self.flows_max, &mut stream.unsent);
+        }
+        let mut flows = Flows::new(self.role, self.flows_max, proving.timeouts.first_cell);
+        flows.set_sockets_room(self.room.sockets);
+        flows.permit(ours_max);
+        let pings = Pings::new(now, &proving.timeouts);
+        self.state = State::Open(Box::new(Open { stream, flows, pings, told_full: false }));
+        self.events.push_back(ConnectionEvent::Ready);
+        // How long an answer takes is known before one is missed.
+        self.probe(now);
+    }
+
+    fn misbehaved(&mut self, now: Instant, what: &str, sockets: &mut Sockets) {
+        self.fail(now, ConnectionError::PeerMisbehaved(what.to_owned()), sockets);
+    }
+
+    /// It is over, and its circuits are lost.
+    fn fail(&mut self, now: Instant, error: ConnectionError, sockets: &mut Sockets) {
+        if self.is_over() {
+            return;
+        }
+        match error {
+            ConnectionError::PeerClosed => self.outbox.clear(),
+            _ => self.say(now, Message::Close),
+        }
+        self.end(now, sockets);
+        self.events.push_back(ConnectionEvent::Ended(error));
+    }
+
+    fn end(&mut self, now: Instant, sockets: &mut Sockets) {
+        self.let_go(sockets);
+        self.state = State::Over(Over { until: now + LINGER, last_words: 1 });
+    }
+
+    /// Lets go of all sockets; nothing follows.
+    pub(super) fn let_go(&mut self, sockets: &mut Sockets) {
+        let stream = match &mut self.state {
+            State::Proving(proving) => proving.stream.as_ref(),
+            State::Open(open) => {
+                open.flows.clear(sockets);
+                Some(&open.stream)
+            }
+            State::Over(_) => None,
+        };
+        if let Some(stream) = stream {
+            sockets.abort(stream.socket);
+        }
+    }
+
+    /// Counts what it takes and keeps now.
+    pub(super) fn count_memory(&mut self) {
+        let (kept, taken) = match &self.state {
+            State::Proving(proving) => {
+                (proving.stream.as_ref().map_or(0, ControlStream::kept_bytes), size_of::<Proving>())
+            }
+            State::Open(open) => {
+                let Open { stream, flows, .. } = &**open;
+                (stream.kept_bytes() + flows.buffered_bytes(), size_of::<Open>() + flows.heap_bytes())
+            }
+            State::Over(_) => (0, 0),
+        };
+        self.buffered.set(self.outbox.bytes() + kept);
+        self.memory.set(size_of::<Self>() + taken);
+    }
+}
+
+/// Packets.
+impl Connection {
     /// A packet that our stack sends.
     pub(super) fn send_packet(&mut self, now: Instant, packet: &[u8]) {
-        if matches!(self.state, State::Over { .. }) {
+        if self.is_over() {
             return;
         }
         let Some(stripped) = self.inner.strip(packet).filter(|stripped| stripped.protocol == TCP) else {
             return;
         };
-        if Segment::parse(stripped.payload).is_some_and(|segment| segment.is_question()) {
-            self.path.on_question(now);
+        if let State::Open(open) = &mut self.state
+            && Segment::parse(stripped.payload).is_some_and(|segment| segment.is_question())
+        {
+            open.pings.on_question(now);
         }
         self.seal(now, TCP, stripped.ecn, stripped.payload);
     }
@@ -223,16 +296,17 @@ impl Connection {
         if len > DATAGRAM_BYTES_MAX || self.peer.is_none() {
             return;
         }
-        if self.tunnel.is_short(now) {
-            let (spi, keys) = self.chains[0].next();
-            self.tunnel.renew(now, spi, &keys);
-        }
-        let tunnel = &mut self.tunnel;
-        let write = |out: &mut Vec<u8>| tunnel.seal(now, next_header, payload, out).is_ok();
+        self.associations.renew(now);
+        let write = |out: &mut Vec<u8>| self.associations.seal(now, next_header, payload, out);
         if self.outbox.push(ecn, len, self.batches, write) {
             self.stats.sent_packets += 1;
             self.stats.sent_bytes += len as u64;
         }
+    }
+
+    pub(super) fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
+        let peer = self.peer?;
+        Some(transmit(peer, self.local, self.outbox.pop(out)?))
     }
 
     /// A datagram that names one of our associations.
@@ -251,17 +325,19 @@ impl Connection {
             return Err(Refused::NotOurs);
         }
         let len = datagram.len();
-        let opened = self.tunnel.open(now, datagram)?;
+        let opened = self.associations.open(now, datagram)?;
         self.peer = Some(from.from);
         self.stats.received_bytes += len as u64;
-        self.path.on_heard(now);
-        self.silence.on_heard(now, self.path.due());
-        if let State::Over { last_words, .. } = &mut self.state {
-            *last_words += 1;
-            if *last_words <= LAST_WORDS_MAX {
-                self.say(now, Message::Close);
+        match &mut self.state {
+            State::Proving(_) => {}
+            State::Open(open) => open.pings.on_heard(now),
+            State::Over(over) => {
+                over.last_words += 1;
+                if over.last_words <= LAST_WORDS_MAX {
+                    self.say(now, Message::Close);
+                }
+                return Ok(());
             }
-            return Ok(());
         }
         match opened {
             Some(opened) if opened.next_header == TCP => {
@@ -275,21 +351,8 @@ impl Connection {
             // Nothing else is spoken inside.
             Some(_) | None => {}
         }
-        self.turn_keys(now);
+        self.associations.turn(now);
         Ok(())
-    }
-
-    /// Gets ready for the peer's next keys, and forgets old ones.
-    fn turn_keys(&mut self, now: Instant) {
-        if self.tunnel.is_newest_used() {
-            let (spi, keys) = self.chains[1].next();
-            let gone = self.tunnel.expect(spi, &keys);
-            self.spi_news.push((spi, true));
-            self.spi_news.extend(gone.map(|spi| (spi, false)));
-        }
-        while let Some(spi) = self.tunnel.retired(now) {
-            self.spi_news.push((spi, false));
-        }
     }
 
     /// Hands a segment to the stack, if it is of the control stream or of flows that may be.
@@ -297,7 +360,7 @@ impl Connection {
         let Some(looked) = Segment::parse(segment).filter(|segment| segment.is_ours(self.is_open())) else {
             return;
         };
-        if looked.opens() && !self.begun.permits(now) {
+        if looked.opens() && !self.begun.take(now, CONNECTIONS_BEGUN) {
             return;
         }
         if let Some(header) = self.inner.header(TCP, ecn, segment.len()) {
@@ -309,244 +372,40 @@ impl Connection {
         match message {
             Message::Ping(number) => self.say(now, Message::Pong(number)),
             Message::Pong(number) => {
-                if self.path.takes_pong(number) {
-                    self.path.on_answer();
-                    if let Some(round_trip) = self.path.on_pong(now, number) {
-                        self.stats.rtt_ns = u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX);
-                    }
-                    self.silence.on_heard(now, self.path.due());
+                let State::Open(open) = &mut self.state else { return };
+                let answer = open.pings.on_pong(now, number);
+                if let Some(round_trip) = answer.and_then(|answer| answer.round_trip) {
+                    self.stats.rtt_ns = u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX);
                 }
             }
             Message::Close => self.fail(now, ConnectionError::PeerClosed, sockets),
         }
     }
+}
 
-    /// Takes a socket that the peer opened; false if it may not.
-    pub(super) fn accept(
-        &mut self,
-        now: Instant,
-        socket: SocketId,
-        is_control: bool,
-        sockets: &mut Sockets,
-    ) -> bool {
-        match self.state {
-            State::Proving { .. } if is_control => {
-                let is_first = self.stream.socket.is_none() && self.role == Role::Responder;
-                if is_first {
-                    self.stream.socket = Some(socket);
-                    self.on_connected(socket, sockets);
-                }
-                is_first
-            }
-            State::Open if !is_control => self.flows.accept(now, socket, sockets),
-            _ => false,
-        }
-    }
-
-    pub(super) fn on_connected(&mut self, socket: SocketId, sockets: &mut Sockets) {
-        if self.stream.socket == Some(socket) {
-            let is_granting = !self.stream.unsent.is_empty();
-            (self.stream.is_connected, self.stream.is_granting) = (true, is_granting);
-            sockets.interest(socket, true, is_granting);
-        } else {
-            self.flows.on_connected(socket, sockets);
-        }
-    }
-
-    pub(super) fn on_writable(&mut self, socket: SocketId, bytes: usize, sockets: &mut Sockets) {
-        if self.stream.socket == Some(socket) {
-            self.stream.credit = bytes;
-        } else {
-            self.flows.on_writable(socket, bytes, sockets);
-        }
-    }
-
-    /// The stack keeps so much memory of a socket.
-    pub(super) fn on_kernel_memory(&mut self, socket: SocketId, bytes: usize) {
-        if self.stream.socket == Some(socket) {
-            self.stream.stack_bytes = bytes;
-        } else {
-            self.flows.on_kernel_memory(socket, bytes);
-        }
-    }
-
-    pub(super) fn on_eof(&mut self, now: Instant, socket: SocketId, sockets: &mut Sockets) {
-        if self.stream.socket == Some(socket) {
-            self.misbehaved(now, "the control stream ended", sockets);
-        } else {
-            self.flows.on_eof(socket, sockets);
-        }
-    }
-
-    pub(super) fn on_failed(&mut self, now: Instant, socket: SocketId, sockets: &mut Sockets) {
-        if self.stream.socket != Some(socket) {
-            return self.flows.on_failed(now, socket);
-        }
-        self.stream.socket = None;
-        match self.state {
-            State::Proving { .. } => self.fail(now, ConnectionError::NoAnswer, sockets),
-            State::Open => self.misbehaved(now, "the control stream broke", sockets),
-            State::Over { .. } => {}
-        }
-    }
-
-    pub(super) fn probe(&mut self, now: Instant) {
-        if self.is_open() {
-            let number = self.path.next_ping(now);
-            self.path.on_question(now);
-            self.say(now, Message::Ping(number));
-        }
-    }
-
-    pub(super) fn close(&mut self, now: Instant, sockets: &mut Sockets) {
-        if !matches!(self.state, State::Over { .. }) {
-            self.say(now, Message::Close);
-            self.state = State::Over { until: now + LINGER, last_words: 1 };
-            self.end(sockets);
-        }
-    }
-
-    /// Lets go of all sockets.
-    pub(super) fn end(&mut self, sockets: &mut Sockets) {
-        self.flows.clear(sockets);
-        if let Some(socket) = self.stream.socket.take() {
-            sockets.abort(socket);
-        }
-        self.stream = Stream::default();
-    }
-
-    fn misbehaved(&mut self, now: Instant, what: &str, sockets: &mut Sockets) {
-        self.fail(now, ConnectionError::PeerMisbehaved(what.to_owned()), sockets);
-    }
-
-    /// It is over, and its circuits are lost.
-    fn fail(&mut self, now: Instant, error: ConnectionError, sockets: &mut Sockets) {
-        if matches!(self.state, State::Over { .. }) {
-            return;
-        }
-        match error {
-            ConnectionError::PeerClosed => self.outbox.clear(),
-            _ => self.say(now, Message::Close),
-        }
-        self.state = State::Over { until: now + LINGER, last_words: 1 };
-        self.events.push_back(ConnectionEvent::Ended(error));
-        self.end(sockets);
-    }
-
-    #[cfg(test)]
-    pub(super) fn has_proofs(&self) -> bool {
-        matches!(self.state, State::Proving { .. })
-    }
-
-    fn is_open(&self) -> bool {
-        matches!(self.state, State::Open)
-    }
-
-    pub(super) fn is_gone(&self, now: Instant) -> bool {
-        matches!(self.state, State::Over { until, .. } if until <= now) && self.events.is_empty()
-    }
-
-    pub(super) fn poll_timeout(&self, now: Instant) -> Instant {
-        let retires = self.tunnel.poll_timeout();
-        let due = match self.state {
-            State::Proving { deadline, .. } => [Some(deadline), retires, None, None],
-            // The relay may not have heard yet that it is over.
-            State::Over { until, .. } => [Some(until).filter(|until| *until > now), None, None, None],
-            State::Open => [
-                Some(self.path.probe_at()),
-                self.silence.poll_timeout(self.path.due()),
-                self.flows.poll_timeout(),
-                retires,
-            ],
-        };
-        due.into_iter().flatten().min().unwrap_or(now + LINGER)
-    }
-
-    pub(super) fn handle_timeout(&mut self, now: Instant, late: Option<Duration>, sockets: &mut Sockets) {
-        self.turn_keys(now);
-        match self.state {
-            State::Proving { deadline, .. } if deadline <= now => {
-                self.fail(now, ConnectionError::NoAnswer, sockets);
-            }
-            State::Open => {
-                late.into_iter().for_each(|late| self.path.forgive(now, late));
-                self.flows.handle_timeout(now, sockets);
-                if self.silence.handle_timeout(now, self.path.due()) {
-                    self.fail(now, ConnectionError::PathDead, sockets);
-                } else if self.path.probe_at() <= now {
-                    self.probe(now);
-                }
-            }
-            State::Proving { .. } | State::Over { .. } => {}
-        }
-    }
-
-    pub(super) fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
-        let peer = self.peer?;
-        Some(transmit(peer, self.local, self.outbox.pop(out)?))
-    }
-
-    pub(super) fn poll_event(&mut self) -> Option<ConnectionEvent> {
-        if let Some(event) = self.events.pop_front() {
-            return Some(event);
-        }
-        if !self.is_open() {
-            return None;
-        }
-        self.silence
-            .poll_event()
-            .or_else(|| self.flows.poll_room().map(ConnectionEvent::FlowRoom))
-            .or_else(|| self.flows.poll_writable().map(ConnectionEvent::Writable))
-    }
-
-    pub(super) fn has_readable(&self) -> bool {
-        self.flows.has_readable()
-    }
-
+/// Cells.
+impl Connection {
     pub(super) fn next_cell(
         &mut self,
         now: Instant,
         lent: &mut Lent,
         sockets: &mut Sockets,
     ) -> Option<(CircId, Command)> {
-        self.flows.next_cell(now, lent, sockets)
-    }
-
-    pub(super) fn hold(&mut self, circ_id: CircId, hold: bool, sockets: &mut Sockets) {
-        self.flows.hold(circ_id, hold, sockets);
-    }
-
-    pub(super) fn capacity(&self) -> usize {
-        if self.is_open() { BATCH_CELLS } else { 0 }
+        match &mut self.state {
+            State::Open(open) => open.flows.next_cell(now, lent, sockets),
+            State::Proving(_) | State::Over(_) => None,
+        }
     }
 
     pub(super) fn send(
         &mut self,
         now: Instant,
         cell: (CircId, Command, &Body),
-        key: LinkKey,
+        key: ConnKey,
         sockets: &mut Sockets,
     ) -> FlowState {
-        if !self.is_open() {
-            return FlowState::Open;
-        }
+        let State::Open(open) = &mut self.state else { return FlowState::Open };
         let to = SocketAddr::new(IpAddr::V4(self.inner.remote), FLOW_PORT);
-        self.flows.send(now, cell, sockets, |sockets| sockets.connect(key, to))
-    }
-
-    /// Counts what it takes and keeps now.
-    pub(super) fn count_memory(&mut self) {
-        let stream = &self.stream;
-        let of_stream = stream.unsent.len() + stream.unread.len() + stream.stack_bytes;
-        self.held.set(self.flows.held_bytes() + self.outbox.bytes() + of_stream);
-        self.memory.set(size_of::<Self>() + self.flows.heap_bytes());
-    }
-
-    pub(super) fn backlogs(&self, conn: ConnId, each: &mut dyn FnMut(Backlog)) {
-        self.flows.backlogs(conn, each);
-    }
-
-    pub(super) fn stats(&self) -> ConnectionStats {
-        self.stats
+        open.flows.send(now, cell, sockets, |sockets| sockets.connect(key, to))
     }
 }

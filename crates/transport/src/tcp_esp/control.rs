@@ -3,14 +3,13 @@
 //! Messages of the control stream, a TCP connection inside that the dialler opens:
 //!
 //! ```text
-//!   PROOF  01  MAC (32)  signature (64)  flows (4)            the first one each way
+//!   PROOF  01  proof (100)                                    the first one each way
 //!   END    02  whose (1)  number (4)  reason (1)
 //!   ROOM   03  flows (4)
 //! ```
 //!
-//! - The MAC is HMAC-SHA-256 under the pair's proof of the sender's role, over the keys of both offers, the dialler's
-//!   first, and what the connection's secrets say it is. The signature is that of the sender's key over the same.
-//! - `flows` is how many flows the reader may have open at once, of those it opens.
+//! - The proof is that of `proof.rs`; in it the sides stand by the keys of their offers, and the connection by what its
+//!   secrets say it is.
 //! - END says that a flow was reset, and why: 0 is a flow that the reader opened, 1 one that the writer did. The reset
 //!   itself, which may overtake it or be lost, says no reason.
 //! - ROOM says anew how many flows the reader may have open, zero while the writer is out of sockets. Those that are
@@ -24,11 +23,7 @@
 //!   CLOSE  03
 //! ```
 
-use crate::dtls::key::{KEY_LEN, OurKey, SIGNATURE_LEN, is_signed};
-use aws_lc_rs::hmac;
-use heddle_proto::channel::Role;
-use subtle::ConstantTimeEq;
-use zeroize::Zeroizing;
+use crate::proof::{self, Proof, Proofs};
 
 /// The next header of messages in packets.
 pub(super) const MESSAGE: u8 = 253;
@@ -40,9 +35,9 @@ const PING: u8 = 1;
 const PONG: u8 = 2;
 const CLOSE: u8 = 3;
 
-const MAC_LEN: usize = 32;
-const PROOF_LEN: usize = 1 + MAC_LEN + SIGNATURE_LEN + 4;
-const END_LEN: usize = 7;
+const PROOF_LEN: usize = 1 + proof::PROOF_LEN;
+/// Bytes of an END.
+pub(super) const END_LEN: usize = 7;
 const ROOM_LEN: usize = 5;
 
 /// A message of the control stream.
@@ -51,14 +46,6 @@ pub(super) enum Control<'a> {
     Proof(Proof<'a>),
     End { is_readers: bool, number: u32, reason: u8 },
     Room { flows_max: u32 },
-}
-
-/// What a peer says of itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Proof<'a> {
-    mac: &'a [u8; MAC_LEN],
-    signature: &'a [u8; SIGNATURE_LEN],
-    pub(super) flows_max: u32,
 }
 
 /// No peer says this.
@@ -76,18 +63,11 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Control<'_>, usize)>, Nonsen
     };
     let Some(message) = bytes.get(1..len) else { return Ok(None) };
     let control = match bytes[0] {
-        PROOF => proof(message),
+        PROOF => Proof::split(message).map(|(proof, _)| Control::Proof(proof)),
         END => end(message),
         _ => message.try_into().ok().map(|max| Control::Room { flows_max: u32::from_be_bytes(max) }),
     };
     control.map(|control| Some((control, len))).ok_or(Nonsense)
-}
-
-fn proof(message: &[u8]) -> Option<Control<'_>> {
-    let (mac, rest) = message.split_first_chunk()?;
-    let (signature, rest) = rest.split_first_chunk()?;
-    let flows_max = u32::from_be_bytes(rest.try_into().ok()?);
-    Some(Control::Proof(Proof { mac, signature, flows_max }))
 }
 
 fn end(message: &[u8]) -> Option<Control<'_>> {
@@ -101,8 +81,16 @@ fn end(message: &[u8]) -> Option<Control<'_>> {
     Some(Control::End { is_readers, number: u32::from_be_bytes(*number), reason: *reason.first()? })
 }
 
-/// Bytes of an END.
-pub(super) const END_BYTES: usize = 7;
+/// Our proof, as the first message. The peer shows nothing but the key of its offer.
+pub(super) fn write_proof(proofs: &Proofs, flows_max: u32, out: &mut Vec<u8>) {
+    out.push(PROOF);
+    proofs.write(&proofs.peer_key, flows_max, out);
+}
+
+/// Whether a proof is the peer's.
+pub(super) fn is_right(proofs: &Proofs, proof: &Proof<'_>) -> bool {
+    proofs.is_right(&proofs.peer_key, proof)
+}
 
 pub(super) fn write_end(is_ours: bool, number: u32, reason: u8, out: &mut Vec<u8>) {
     out.extend_from_slice(&[END, u8::from(is_ours)]);
@@ -147,100 +135,9 @@ impl Message {
     }
 }
 
-/// What both proofs of a connection are about, and with what they are made.
-pub(super) struct Proofs {
-    pub(super) role: Role,
-    pub(super) our_key: OurKey,
-    /// The key of the peer's offer.
-    pub(super) peer_key: [u8; KEY_LEN],
-    /// Keys of the MACs: the dialler's and the listener's.
-    pub(super) secrets: [Zeroizing<[u8; KEY_LEN]>; 2],
-    /// What the connection's secrets say it is.
-    pub(super) binding: Zeroizing<[u8; KEY_LEN]>,
-}
-
-impl Proofs {
-    pub(super) fn write(&self, flows_max: u32, out: &mut Vec<u8>) {
-        let subject = self.subject(self.role);
-        out.push(PROOF);
-        out.extend_from_slice(&mac(self.secret(self.role), &subject));
-        out.extend_from_slice(&self.our_key.sign(&subject));
-        out.extend_from_slice(&flows_max.to_be_bytes());
-    }
-
-    /// Whether the peer is whom the channel vouched for.
-    pub(super) fn is_right(&self, proof: &Proof<'_>) -> bool {
-        let prover = self.role.other();
-        let subject = self.subject(prover);
-        let has_secret = bool::from(mac(self.secret(prover), &subject).ct_eq(&proof.mac[..]));
-        has_secret && is_signed(&self.peer_key, &subject, proof.signature)
-    }
-
-    fn secret(&self, prover: Role) -> &Zeroizing<[u8; KEY_LEN]> {
-        &self.secrets[usize::from(prover == Role::Responder)]
-    }
-
-    /// What `prover` speaks about.
-    fn subject(&self, prover: Role) -> Zeroizing<Vec<u8>> {
-        let label: &[u8] = if prover == Role::Initiator { b"dialler" } else { b"listener" };
-        let ours = self.our_key.public();
-        let [dialler, listener] = match self.role {
-            Role::Initiator => [&ours, &self.peer_key],
-            Role::Responder => [&self.peer_key, &ours],
-        };
-        Zeroizing::new([b"heddle tcp-esp 1 ", label, dialler, listener, &self.binding[..]].concat())
-    }
-}
-
-fn mac(secret: &Zeroizing<[u8; KEY_LEN]>, subject: &[u8]) -> [u8; MAC_LEN] {
-    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &secret[..]), subject);
-    let mut bytes = [0; MAC_LEN];
-    bytes.copy_from_slice(tag.as_ref());
-    bytes
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn key(number: u8) -> OurKey {
-        OurKey::new(crate::tcp_esp::PROTOCOL, &Zeroizing::new([number; KEY_LEN]))
-            .expect("every seed makes one")
-    }
-
-    fn proofs(role: Role, ours: u8, theirs: u8, [secrets, binding]: [u8; 2]) -> Proofs {
-        let of = |number| Zeroizing::new([number; KEY_LEN]);
-        let (our_key, peer_key) = (key(ours), key(theirs).public());
-        Proofs { role, our_key, peer_key, secrets: [of(secrets), of(secrets + 1)], binding: of(binding) }
-    }
-
-    fn is_right(of: &Proofs, bytes: &[u8]) -> bool {
-        let Ok(Some((Control::Proof(proof), PROOF_LEN))) = parse(bytes) else { panic!("a proof") };
-        of.is_right(&proof)
-    }
-
-    #[test]
-    fn each_side_believes_the_others_proof_and_no_other() {
-        let dialler = proofs(Role::Initiator, 1, 2, [8, 5]);
-        let listener = proofs(Role::Responder, 2, 1, [8, 5]);
-        let written = |of: &Proofs| {
-            let mut bytes = Vec::new();
-            of.write(7, &mut bytes);
-            bytes
-        };
-        let from_dialler = written(&dialler);
-        assert!(is_right(&listener, &from_dialler) && is_right(&dialler, &written(&listener)));
-        assert!(!is_right(&dialler, &from_dialler), "reflected");
-        // Another key, other secrets, another connection.
-        for other in [(3, [8, 5]), (1, [7, 5]), (1, [8, 6])] {
-            assert!(!is_right(&listener, &written(&proofs(Role::Initiator, other.0, 2, other.1))));
-        }
-        for bit in (8..8 * (1 + MAC_LEN + SIGNATURE_LEN)).step_by(31) {
-            let mut bent = from_dialler.clone();
-            bent[bit / 8] ^= 1 << (bit % 8);
-            assert!(!is_right(&listener, &bent), "bit {bit}");
-        }
-    }
 
     #[test]
     fn messages_come_back_and_nonsense_does_not() {

@@ -3,9 +3,8 @@
 //! A flow ends with a reset of its socket and END on the control stream, which says why. Whichever comes first: a
 //! socket that broke waits a while for the reason, and END has the socket reset, too. A FIN is a fault.
 
-use super::control::{END_BYTES, write_end};
+use super::control::{END_LEN, write_end};
 use super::flow::Flow;
-use super::segment::BEGUN_MAX;
 use super::sockets::Sockets;
 use crate::circuits::{CircuitKey, Circuits, FLOW_CELL_LEN, Lent};
 use heddle_proto::cell::create::DestroyReason;
@@ -16,6 +15,9 @@ use heddle_seam::node::SocketId;
 use heddle_seam::time::{Duration, Instant};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Flows of a peer whose first cell has not come: their sockets are others', too, and an honest peer's cells come with
+/// their flows or a round trip later.
+const UNBORN_MAX: usize = 1000;
 /// How long a socket that broke waits for the reason.
 const REASON_WAIT: Duration = Duration::from_secs(2);
 
@@ -37,7 +39,7 @@ pub(super) struct Flows {
     theirs_max: u32,
     theirs_begun: u32,
     /// What all hold.
-    held_bytes: usize,
+    buffered_bytes: usize,
     /// ENDs that are to be written.
     ends: Vec<u8>,
 }
@@ -58,7 +60,7 @@ impl Flows {
             theirs: 0,
             theirs_max: flows_max.saturating_add(slack),
             theirs_begun: 0,
-            held_bytes: 0,
+            buffered_bytes: 0,
             ends: Vec::new(),
         }
     }
@@ -89,7 +91,7 @@ impl Flows {
     pub(super) fn ends_bytes_max(&self) -> usize {
         const BEFORE: usize = 4096;
         let flows = 2 * (self.theirs_max as usize + self.circuits.len());
-        BEFORE + END_BYTES * flows
+        BEFORE + END_LEN * flows
     }
 
     /// What is to be written on the control stream.
@@ -101,8 +103,8 @@ impl Flows {
         self.circuits.has_readable()
     }
 
-    pub(super) fn held_bytes(&self) -> usize {
-        self.held_bytes
+    pub(super) fn buffered_bytes(&self) -> usize {
+        self.buffered_bytes
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
@@ -123,10 +125,9 @@ impl Flows {
         }
     }
 
-    /// The peer opened a flow; false if it has too many, or too many whose first cell has not come: their sockets are
-    /// others', too, and an honest peer's cells come with their flows or a round trip later.
+    /// The peer opened a flow; false if it has too many, or too many whose first cell has not come.
     pub(super) fn accept(&mut self, now: Instant, socket: SocketId, sockets: &mut Sockets) -> bool {
-        if self.theirs >= self.theirs_max || self.circuits.unborn() >= BEGUN_MAX as usize {
+        if self.theirs >= self.theirs_max || self.circuits.unborn() >= UNBORN_MAX {
             return false;
         }
         self.theirs_begun = self.theirs_begun.wrapping_add(1);
@@ -156,7 +157,7 @@ impl Flows {
             // Whoever gives a number twice has its flows' ends confused.
             self.by_number.insert((false, number), key);
         }
-        self.held_bytes = self.held_bytes + circuit.flow.kept_bytes() - before;
+        self.buffered_bytes = self.buffered_bytes + circuit.flow.kept_bytes() - before;
         self.circuits.note_readable(key);
         self.note_interest(key, sockets);
     }
@@ -177,7 +178,7 @@ impl Flows {
         if flow.unwritten.is_empty() {
             flow.unwritten = Vec::new();
         }
-        self.held_bytes = self.held_bytes + flow.kept_bytes() - before;
+        self.buffered_bytes = self.buffered_bytes + flow.kept_bytes() - before;
         if flow.is_blocked && flow.unwritten.is_empty() && flow.credit >= FLOW_CELL_LEN {
             flow.is_blocked = false;
             self.circuits.note_writable(key);
@@ -191,7 +192,7 @@ impl Flows {
         let Some(circuit) = self.circuits.live_mut(key) else { return };
         let before = circuit.flow.kept_bytes();
         circuit.flow.stack_bytes = bytes;
-        self.held_bytes = self.held_bytes + circuit.flow.kept_bytes() - before;
+        self.buffered_bytes = self.buffered_bytes + circuit.flow.kept_bytes() - before;
     }
 
     /// A flow's socket is gone: reset by the peer, or by its kernel.
@@ -199,7 +200,7 @@ impl Flows {
         let Some(key) = self.circuits.by_id(socket) else { return };
         let Some(circuit) = self.circuits.live_mut(key) else { return };
         let flow = &mut circuit.flow;
-        self.held_bytes -= flow.kept_bytes();
+        self.buffered_bytes -= flow.kept_bytes();
         flow.clear();
         flow.ends_at = Some(now + REASON_WAIT);
         self.broken.insert((now + REASON_WAIT, key));
@@ -268,7 +269,7 @@ impl Flows {
                 None => {
                     let before = circuit.flow.kept_bytes();
                     circuit.flow.shrink();
-                    self.held_bytes = self.held_bytes + circuit.flow.kept_bytes() - before;
+                    self.buffered_bytes = self.buffered_bytes + circuit.flow.kept_bytes() - before;
                     self.circuits.done(key);
                     self.note_interest(key, sockets);
                 }
@@ -304,7 +305,7 @@ impl Flows {
                 self.ours += 1;
                 let mut flow = Flow::new(now, Some(number));
                 flow.unwritten.extend_from_slice(&number.to_be_bytes());
-                self.held_bytes += flow.kept_bytes();
+                self.buffered_bytes += flow.kept_bytes();
                 let key = self.circuits.begin_ours(circ_id, open(sockets), flow);
                 self.sockets_room = sockets.room().sockets;
                 self.by_number.insert((true, number), key);
@@ -326,7 +327,7 @@ impl Flows {
         }
         let before = flow.kept_bytes();
         flow.unwritten.extend_from_slice(&cell[count..]);
-        self.held_bytes = self.held_bytes + flow.kept_bytes() - before;
+        self.buffered_bytes = self.buffered_bytes + flow.kept_bytes() - before;
         flow.is_blocked = !flow.unwritten.is_empty() || flow.credit < FLOW_CELL_LEN;
         let state = if flow.is_blocked { FlowState::Blocked } else { FlowState::Open };
         self.note_interest(key, sockets);
@@ -341,7 +342,7 @@ impl Flows {
         self.circuits.clear();
         self.by_number.clear();
         self.broken.clear();
-        (self.ours, self.theirs, self.held_bytes) = (0, 0, 0);
+        (self.ours, self.theirs, self.buffered_bytes) = (0, 0, 0);
     }
 
     /// The peer broke a flow's rules.
@@ -363,7 +364,7 @@ impl Flows {
     fn take_back(&mut self, key: CircuitKey, sockets: &mut Sockets) {
         let Some(circuit) = self.circuits.live_mut(key) else { return };
         let (socket, flow) = (circuit.id, &mut circuit.flow);
-        self.held_bytes -= flow.kept_bytes();
+        self.buffered_bytes -= flow.kept_bytes();
         flow.clear();
         let is_ours = socket.is_dialled();
         if let Some(number) = flow.number

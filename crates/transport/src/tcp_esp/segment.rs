@@ -1,7 +1,7 @@
 //! What is looked at in a segment of TCP before it goes on.
 
 use super::addresses::{CONTROL_PORT, FLOW_PORT};
-use heddle_seam::time::{Duration, Instant};
+use heddle_proto::pace::Rate;
 
 /// Bytes of a header without options.
 const HEADER_LEN: usize = 20;
@@ -45,28 +45,8 @@ impl Segment {
     }
 }
 
-/// Connections that a peer may begin in a second. The kernel keeps each that it does not complete for some seconds, and
-/// has one queue of those for all peers. An honest one that begins more tries again a second later.
-pub(super) const BEGUN_MAX: u32 = 1000;
-const SECOND: Duration = Duration::from_secs(1);
-
-/// How many connections a peer began in the second that `since` began.
-pub(super) struct Begun {
-    since: Instant,
-    count: u32,
-}
-
-impl Begun {
-    pub(super) fn new(now: Instant) -> Self {
-        Begun { since: now, count: 0 }
-    }
-
-    /// Whether it may begin another one now.
-    pub(super) fn permits(&mut self, now: Instant) -> bool {
-        if now.since(self.since) >= SECOND {
-            *self = Begun::new(now);
-        }
-        self.count = self.count.saturating_add(1);
-        self.count <= BEGUN_MAX
-    }
-}
+/// Connections that a peer may begin: so many at once and, in the long run, as many in a second. The kernel keeps each
+/// that it does not complete for some seconds, and has one queue of those for all peers. An honest one that begins more
+/// tries again a second later. If they were counted anew in each second, the end of one and the beginning of the next
+/// would let through twice as many at once.
+pub(super) const CONNECTIONS_BEGUN: Rate = Rate { per_s: 1000, burst: 1000 };

@@ -1,6 +1,6 @@
 //! The sockets of the endpoint on its stack, and what it wants of the driver for them, in order.
 
-use crate::links::LinkKey;
+use crate::connections::ConnKey;
 use core::net::SocketAddr;
 use foldhash::fast::FixedState;
 use heddle_esp::beet;
@@ -31,14 +31,14 @@ pub(super) struct Room {
     pub(super) accepts: bool,
 }
 
-pub(super) struct Sockets {
+pub(crate) struct Sockets {
     stack: StackId,
     dialled: u64,
     room: Room,
     /// Whether connections are to hear of it.
     is_room_news: bool,
     /// Whose each is; never iterated.
-    owners: HashMap<SocketId, LinkKey, FixedState>,
+    owners: HashMap<SocketId, ConnKey, FixedState>,
     wishes: VecDeque<Wish>,
     scratch: Box<[u8]>,
 }
@@ -57,7 +57,7 @@ impl Sockets {
         }
     }
 
-    pub(super) fn owner(&self, socket: SocketId) -> Option<LinkKey> {
+    pub(super) fn owner(&self, socket: SocketId) -> Option<ConnKey> {
         self.owners.get(&socket).copied()
     }
 
@@ -75,7 +75,7 @@ impl Sockets {
         core::mem::take(&mut self.is_room_news).then_some(self.room)
     }
 
-    pub(super) fn connect(&mut self, key: LinkKey, to: SocketAddr) -> SocketId {
+    pub(super) fn connect(&mut self, key: ConnKey, to: SocketAddr) -> SocketId {
         let socket = SocketId::dialled(self.dialled).on(self.stack);
         self.dialled += 1;
         if self.room.sockets < usize::MAX {
@@ -88,7 +88,7 @@ impl Sockets {
     }
 
     /// The driver accepted one.
-    pub(super) fn take(&mut self, socket: SocketId, key: LinkKey) {
+    pub(super) fn take(&mut self, socket: SocketId, key: ConnKey) {
         self.owners.insert(socket, key);
     }
 
@@ -103,14 +103,21 @@ impl Sockets {
         }
     }
 
+    /// Ends one, if there is one.
     pub(super) fn abort(&mut self, socket: SocketId) {
-        self.owners.remove(&socket);
+        if self.owners.remove(&socket).is_some() {
+            self.wishes.push_back(Wish::Abort { socket });
+        }
+    }
+
+    /// Ends one that the driver accepted for nobody.
+    pub(super) fn refuse(&mut self, socket: SocketId) {
         self.wishes.push_back(Wish::Abort { socket });
     }
 
-    /// The driver says that one is gone.
-    pub(super) fn forget(&mut self, socket: SocketId) {
-        self.owners.remove(&socket);
+    /// The driver says that one is gone. Tells whose it was.
+    pub(super) fn forget(&mut self, socket: SocketId) -> Option<ConnKey> {
+        self.owners.remove(&socket)
     }
 
     /// A packet came for the stack.

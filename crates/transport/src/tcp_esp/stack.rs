@@ -3,8 +3,8 @@
 use super::EspEndpoint;
 use super::addresses::CONTROL_PORT;
 use super::connection::Connection;
-use super::sockets::Room;
-use crate::links::{LinkKey, Want};
+use super::sockets::{Room, Sockets};
+use crate::connections::Serve;
 use core::net::SocketAddr;
 use heddle_seam::datagrams::Packets;
 use heddle_seam::language::Plain;
@@ -33,8 +33,10 @@ impl EspEndpoint {
                 self.at_owner(now, socket, |connection, sockets| connection.on_eof(now, socket, sockets));
             }
             Input::Failed { socket, .. } => {
-                self.at_owner(now, socket, |connection, sockets| connection.on_failed(now, socket, sockets));
-                self.sockets.forget(socket);
+                // Nobody is to abort what is gone.
+                let Some(key) = self.sockets.forget(socket) else { return };
+                self.at(key, |connection, sockets| connection.on_failed(now, socket, sockets));
+                self.after(now, key);
             }
             Input::Unsent { socket, bytes } => {
                 self.at_owner(now, socket, |connection, _| connection.on_kernel_memory(socket, bytes));
@@ -50,23 +52,17 @@ impl EspEndpoint {
 
     /// What the stack sends goes to whom it is addressed to; what is addressed to nobody goes nowhere.
     fn on_packets(&mut self, now: Instant, packets: &Packets) {
-        let mut last = None;
-        for packet in packets.data.chunks(packets.stride.max(1)) {
-            let key = self.addresses.of_packet(packet);
-            let Some(connection) = key.and_then(|key| self.links.live_mut(key)) else { continue };
-            connection.send_packet(now, packet);
-            if key != last {
-                last.into_iter().for_each(|key| self.after(now, key));
-                last = key;
-            }
-        }
-        last.into_iter().for_each(|key| self.after(now, key));
+        self.handle_each(now, packets.data.chunks(packets.stride.max(1)), |endpoint, packet| {
+            let key = endpoint.addresses.of_packet(packet)?;
+            endpoint.connections.live_mut(key)?.send_packet(now, packet);
+            Some(key)
+        });
     }
 
     fn on_accepted(&mut self, now: Instant, socket: SocketId, local: SocketAddr, peer: SocketAddr) {
         let key = self.addresses.of(peer.ip());
-        let Some((key, connection)) = key.and_then(|key| Some((key, self.links.live_mut(key)?))) else {
-            return self.sockets.abort(socket);
+        let Some((key, connection)) = key.and_then(|key| Some((key, self.connections.live_mut(key)?))) else {
+            return self.sockets.refuse(socket);
         };
         self.sockets.take(socket, key);
         let is_control = local.port() == CONTROL_PORT;
@@ -76,15 +72,9 @@ impl EspEndpoint {
         self.after(now, key);
     }
 
-    fn at_owner(
-        &mut self,
-        now: Instant,
-        socket: SocketId,
-        act: impl FnOnce(&mut Connection, &mut super::Sockets),
-    ) {
+    fn at_owner(&mut self, now: Instant, socket: SocketId, act: impl FnOnce(&mut Connection, &mut Sockets)) {
         let Some(key) = self.sockets.owner(socket) else { return };
-        if let Some(connection) = self.links.live_mut(key) {
-            act(connection, &mut self.sockets);
+        if self.at(key, act).is_some() {
             self.after(now, key);
         }
     }
@@ -92,33 +82,9 @@ impl EspEndpoint {
     /// Tells connections how many sockets there are for them, if that is news.
     pub(super) fn tell_room(&mut self, now: Instant) {
         let Some(room) = self.sockets.take_room_news() else { return };
-        for key in self.links.live_keys() {
-            if let Some(connection) = self.links.live_mut(key) {
-                connection.set_sockets_room(room);
-                self.after(now, key);
-            }
+        for key in self.connections.live_keys() {
+            self.at(key, |connection, _| connection.set_sockets_room(room));
+            self.after(now, key);
         }
-    }
-
-    /// Notes what a connection may want after it was touched.
-    pub(super) fn after(&mut self, now: Instant, key: LinkKey) {
-        if let Some(connection) = self.links.live_mut(key) {
-            let peer = connection.peer_ip();
-            for (spi, is_new) in connection.take_spi_news() {
-                if is_new {
-                    // One that is taken stays with whom it is: both would have to be guessed to come to this.
-                    self.spis.entry((peer, spi)).or_insert(key);
-                } else if self.spis.get(&(peer, spi)) == Some(&key) {
-                    self.spis.remove(&(peer, spi));
-                }
-            }
-            connection.flush_control(now, &mut self.sockets);
-            connection.count_memory();
-            let timer = connection.poll_timeout(now);
-            self.links.look_at(key, Some(timer));
-        }
-        self.links.note_if(key, Want::Read, Connection::has_readable);
-        self.links.note(key, Want::Speak);
-        self.links.note(key, Want::Transmit);
     }
 }

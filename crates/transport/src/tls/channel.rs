@@ -251,9 +251,9 @@ impl TlsChannel {
 }
 
 impl Channel for TlsChannel {
-    fn held_bytes(&self) -> usize {
+    fn buffered_bytes(&self) -> usize {
         match self.phase {
-            Phase::Open { .. } => self.stream.held_bytes().saturating_sub(self.used_len),
+            Phase::Open { .. } => self.stream.buffered_bytes().saturating_sub(self.used_len),
             _ => 0,
         }
     }

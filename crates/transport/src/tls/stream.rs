@@ -252,7 +252,7 @@ impl TlsStream {
         }
     }
 
-    /// What an open channel takes beside [`TlsStream::held_bytes`].
+    /// What an open channel takes beside [`TlsStream::buffered_bytes`].
     pub(super) fn state_bytes(&self) -> usize {
         let own_cert = self.own_cert_der.as_ref().map_or(0, Vec::capacity);
         let gathered = self.gathered.capacity() - self.gathered.len();
@@ -323,7 +323,7 @@ impl TlsStream {
     }
 
     /// What came and is not whole yet, and what is to be sent.
-    pub(super) fn held_bytes(&self) -> usize {
+    pub(super) fn buffered_bytes(&self) -> usize {
         self.plaintext.len + self.plaintext.unfinished_len + self.gathered.len() + self.sealed_len
     }
 

@@ -55,12 +55,12 @@ fn flows_that_are_not_read_hold_up_no_other() {
     });
     let read = bench.ends[1].cells.iter().filter(|got| got.circ_id == dialled(HELD + 1)).count();
     assert_eq!((held, read), (HELD as usize, 1000));
-    assert!(bench.ends[1].endpoint.held_bytes() >= 31 * 64 * 1024);
+    assert!(bench.ends[1].endpoint.buffered_bytes() >= 31 * 64 * 1024);
     for name in circuits {
         bench.ends[1].endpoint.hold(b, name, false);
     }
     bench.run_for(10 * S, &mut |now: Instant, ends: &mut [End]| source.step(now, ends));
-    assert_eq!((bench.ends[1].cells.len(), bench.ends[1].endpoint.held_bytes()), (33 * 1000, 0));
+    assert_eq!((bench.ends[1].cells.len(), bench.ends[1].endpoint.buffered_bytes()), (33 * 1000, 0));
 }
 
 /// What a path takes is never held up by the window of its reader, from the first round trips on: without a window it

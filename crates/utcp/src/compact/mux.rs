@@ -218,7 +218,7 @@ impl Mux {
     }
 
     /// The oldest bytes that a flow has of the pool came no sooner; `None` if it has none.
-    pub fn held_since(&self, id: FlowId) -> Option<Instant> {
+    pub fn buffered_since(&self, id: FlowId) -> Option<Instant> {
         let flow = self.flows.get(&id)?;
         [flow.received.since, flow.written.since].into_iter().flatten().min()
     }

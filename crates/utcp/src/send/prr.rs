@@ -12,7 +12,7 @@ pub(crate) struct Prr {
     recover_fs: u64,
     delivered: u64,
     out: u64,
-    /// What may be in flight in all, since the last acknowledgement.
+    /// What may be in flight in all from the last acknowledgement on.
     window: u64,
 }
 

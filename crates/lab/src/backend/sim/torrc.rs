@@ -114,7 +114,7 @@ pub(super) fn unknown(whose: &str, line: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use heddle_proto::flow::FlowChoice;
+    use heddle_proto::flow_control::FlowChoice;
     use heddle_relay::Scheduler;
     use heddle_torrc::HeddleOptions;
 

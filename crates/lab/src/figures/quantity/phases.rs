@@ -120,8 +120,8 @@ pub(super) const PHASES: &[Quantity] = &[
         Amount,
         Less,
         "One cell there and back",
-        "a probe and its answer, one cell each; of an echo that never came back, how long it had been on the way when it was \
-         no longer waited for, which is the least that it can have taken",
+        "a probe and its answer, one cell each; of an echo that never came back, how long it had been on the way when \
+         it was no longer waited for, which is the least that it can have taken",
     )
     .by("client's"),
     Quantity::new(
@@ -177,8 +177,8 @@ pub(super) const PHASES: &[Quantity] = &[
         Amount,
         Less,
         "Failures of a client",
-        "how many probes, echoes, downloads or streams of one client failed; of downloads also those that fail after the end, \
-         where they hung",
+        "how many probes, echoes, downloads or streams of one client failed; of downloads also those that fail after \
+         the end, where they hung",
     )
     .by("client's"),
     Quantity::new(
@@ -195,8 +195,8 @@ pub(super) const PHASES: &[Quantity] = &[
         Amount,
         Neither,
         "What streams got, over an even share",
-        "what the streams of all clients with the same labels got, over what they would have got if all streams of the phase \
-         had got the same",
+        "what the streams of all clients with the same labels got, over what they would have got if all streams of \
+         the phase had got the same",
     )
     .by("client's"),
     Quantity::new(
@@ -239,8 +239,8 @@ pub(super) const PHASES: &[Quantity] = &[
         Share,
         More,
         "Cells that the transport of the arm carried",
-        "the share of cells, from 0 to 1, that went over the transport that the arm names, at relays that are never beside a \
-         client",
+        "the share of cells, from 0 to 1, that went over the transport that the arm names, at relays that are never \
+         beside a client",
     ),
     Quantity::new(
         "queue_cells_max",
@@ -276,8 +276,9 @@ pub(super) const PHASES: &[Quantity] = &[
         Amount,
         Less,
         "Steps of what a relay does",
-        "what a step of a datagram's way through a Heddle relay, a cell, a wait or a turn of its event loop took, from the phase before on, in buckets of a sixteenth; of \
-         more than 20,000 the same share of each bucket. Told with `relay_torrc = [\"HeddleTimings 1\"]`",
+        "what a step of a datagram's way through a Heddle relay, a cell, a wait or a turn of its event loop took, from \
+         the phase before on, in buckets of a sixteenth; of more than 20,000 the same share of each bucket. Told with \
+         `relay_torrc = [\"HeddleTimings 1\"]`",
     )
     .by("`relay`, and relay's, `step`"),
     Quantity::new(
@@ -440,8 +441,8 @@ pub(super) const PHASES: &[Quantity] = &[
         Percent,
         Less,
         "Packets that the traffic had dropped",
-        "the share of packets that a queue, CoDel or a policer dropped at the phase's bottleneck, of those that the wire did not \
-         lose on purpose",
+        "the share of packets that a queue, CoDel or a policer dropped at the phase's bottleneck, of those that the \
+         wire did not lose on purpose",
     )
     .by("the wires'"),
     Quantity::new(

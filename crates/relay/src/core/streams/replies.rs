@@ -4,7 +4,7 @@ use crate::core::Core;
 use crate::keys::CircuitKey;
 use heddle_proto::cell::relay::{RelayCommand, StreamId};
 use heddle_proto::cell::stream::{Answer, End as EndCell, EndReason, Resolved};
-use heddle_proto::flow::Signal;
+use heddle_proto::flow_control::Signal;
 use heddle_seam::node::{Resolution, ResolveError};
 
 /// What every answer is told to live, so that RESOLVE tells nothing of what others asked for; as by stock Tor 0.4.9.

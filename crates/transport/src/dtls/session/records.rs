@@ -28,7 +28,7 @@ impl Session {
     /// Asks the peer for an answer.
     pub(crate) fn ask(&mut self, now: Instant) {
         if self.is_open() {
-            let record = control::ping(self.path.next_ping(now));
+            let record = control::ping(self.pings.next_ping(now));
             self.enqueue(Queued { record, is_question: true });
         }
     }
@@ -76,7 +76,7 @@ impl Session {
         exchange.sent += 1;
         let certificate = exchange.certificate;
         let bytes = usize::from(bytes) - ID_LEN - RECORD_OVERHEAD;
-        let proof = self.proofs.write(&certificate, self.flows_max, bytes);
+        let proof = control::proof(&self.proofs, &certificate, self.flows_max, bytes);
         self.seal(now, &proof, false, out)
     }
 
@@ -97,7 +97,7 @@ impl Session {
             return false;
         }
         if is_question {
-            self.path.on_question(now);
+            self.pings.on_question(now);
         }
         true
     }

@@ -2,7 +2,8 @@
 
 use super::Connection;
 use super::memory::RECEIVED_HALF;
-use crate::links::Served;
+use crate::connections::Served;
+use crate::path::Remedy;
 use crate::quic::connection::{CLOSE_DONE, FLOW_CELL_LEN, Notices, State};
 use crate::quic::flows::Flows;
 use bytes::Bytes;
@@ -12,11 +13,13 @@ use heddle_seam::time::{Duration, Instant};
 use quinn_proto::VarInt;
 
 impl Served for Connection {
+    type Context = ();
+
     fn has_readable(&self) -> bool {
         self.is_open() && self.flows.circuits.has_readable()
     }
 
-    fn handle_timeout(&mut self, now: Instant, late: Option<Duration>) {
+    fn handle_timeout(&mut self, now: Instant, late: Option<Duration>, _context: &mut ()) {
         if let Some(late) = late {
             self.gauge.forgive(now, late);
         }
@@ -32,10 +35,10 @@ impl Served for Connection {
             }
             State::Open => {
                 self.flows.handle_timeout(now, &mut self.quinn);
-                if late.is_none() && self.silence.handle_timeout(now, self.due()) {
-                    self.give_up(now, ConnectionError::PathDead);
-                } else if self.probe_at() <= now {
-                    self.probe(now);
+                match self.path.handle_timeout(now, late.is_some(), self.due()) {
+                    Some(Remedy::GiveUp) => self.give_up(now, ConnectionError::PathDead),
+                    Some(Remedy::Probe) => self.probe(now),
+                    None => {}
                 }
             }
             _ => {}
@@ -54,7 +57,7 @@ impl Served for Connection {
             return Some(ConnectionEvent::Capacity);
         }
         if self.is_open()
-            && let Some(event) = self.silence.poll_event()
+            && let Some(event) = self.path.poll_event()
         {
             return Some(event);
         }
@@ -67,7 +70,7 @@ impl Served for Connection {
         self.quinn.is_drained() && self.notices.ended.is_none()
     }
 
-    fn close(&mut self, now: Instant) {
+    fn close(&mut self, now: Instant, _context: &mut ()) {
         self.quinn.close(self.clock.std(now), VarInt::from_u32(CLOSE_DONE), Bytes::new());
         self.end(ConnectionError::Closed);
         self.notices = Notices::default();
@@ -75,12 +78,13 @@ impl Served for Connection {
 
     fn probe(&mut self, now: Instant) {
         if self.is_open() {
-            (self.probed_at, self.is_probe_unsent) = (now, true);
+            self.path.on_probe(now);
+            self.is_probe_unsent = true;
             self.quinn.ping();
         }
     }
 
-    fn hold(&mut self, circ_id: CircId, hold: bool) {
+    fn hold(&mut self, circ_id: CircId, hold: bool, _context: &mut ()) {
         self.flows.hold(circ_id, hold);
     }
 
@@ -106,7 +110,7 @@ impl Served for Connection {
 
     fn backlogs(&self, conn: ConnId, each: &mut dyn FnMut(Backlog)) {
         for (circ_id, flow) in self.flows.iter() {
-            let (bytes, since) = (flow.backlog.held_bytes(), flow.backlog.since());
+            let (bytes, since) = (flow.backlog.buffered_bytes(), flow.backlog.since());
             each(Backlog {
                 conn,
                 circ_id,

@@ -32,7 +32,7 @@ fn what_is_said_of_state_is_what_an_allocator_says() {
     for (flows, answers) in [(1, false), (1_000, false), (1_000, true), (50_000, false)] {
         let before = counted_bytes();
         let table = with_flows(flows, answers);
-        assert_eq!(table.ours.held_bytes(), 0);
+        assert_eq!(table.ours.buffered_bytes(), 0);
         let (real, said) = (counted_bytes() - before, table.ours.state_bytes());
         println!("{flows} flows: {said} bytes are said of {real}");
         assert!(10 * said >= 9 * real && 10 * said <= 13 * real, "{flows} flows: {said} of {real}");
@@ -53,7 +53,7 @@ fn end_all(table: &mut Table) {
         let _ = table.peer.connection.send_stream(id).reset(code);
     }
     table.run(Duration::from_secs(1));
-    assert_eq!(table.ours.held_bytes(), 0);
+    assert_eq!(table.ours.buffered_bytes(), 0);
 }
 
 /// What quinn-proto and tables keep of flows that are over counts, and of connections that are over nothing is kept.
@@ -160,7 +160,7 @@ fn what_quinn_keeps_to_use_again_counts() {
     const FLOWS: u32 = 20;
     let before = counted_bytes();
     let mut table = super::hoard::with_pieces(FLOWS, 500);
-    let held = table.ours.held_bytes();
+    let held = table.ours.buffered_bytes();
     assert!(held > FLOWS as usize * 100_000, "{held} bytes");
     end_all(&mut table);
     let (real, said) = (counted_bytes() - before, table.ours.state_bytes());

@@ -1,6 +1,6 @@
 //! What leaves: datagrams, in the order in which they are wanted.
 
-use super::{Connection, Open};
+use super::{Connection, Open, State};
 use crate::circuits::FLOW_CELL_LEN;
 use heddle_seam::datagrams::Transmit;
 use heddle_seam::stopwatch::{Step, Stopwatch};
@@ -28,7 +28,7 @@ impl Connection {
         out: &mut Vec<u8>,
     ) -> Option<Transmit> {
         let mut stride = 0;
-        let ecn = if self.open.is_some() { self.heads.codepoint(now) } else { 0 };
+        let ecn = self.open().map_or(0, |open| open.heads.codepoint(now));
         for _ in 0..datagrams_max {
             let (begin, lap) = (out.len(), stopwatch.begin());
             let Some(content) = self.next_datagram(now, out) else { break };
@@ -39,8 +39,8 @@ impl Connection {
                 break;
             }
             self.counts.sent_datagrams += 1;
-            if content == Content::Segments {
-                self.heads.on_sent(now, ecn);
+            if let (Content::Segments, State::Open(open)) = (content, &mut self.state) {
+                open.heads.on_sent(now, ecn);
             }
             self.counts.sent_bytes += len as u64;
             let is_last = stride > 0 && len < stride;
@@ -66,24 +66,23 @@ impl Connection {
         if self.session.is_over() {
             self.on_events(now, 0);
         }
-        let Open { mux, flows, .. } = self.open.as_mut()?;
-        let mut segments = core::mem::take(&mut self.segments);
+        let State::Open(open) = &mut self.state else { return None };
+        let Open { heads, mux, flows, segments, .. } = &mut **open;
         segments.clear();
         let waiting_bytes = mux.shared_window().map_or(0, |[_, _, ready_bytes]| ready_bytes);
-        let heads = self.heads.write(now, waiting_bytes, &mut segments);
-        let content = mux.poll_datagram(now, &mut segments);
+        let written = heads.write(now, waiting_bytes, segments);
+        let content = mux.poll_datagram(now, segments);
         flows.on_events(now, mux);
-        let lone_cell_bytes = heads.bytes + LONE_CELL_BYTES;
+        let lone_cell_bytes = written.bytes + LONE_CELL_BYTES;
         if content == Some(SegmentContent::Ends) && segments.len() < lone_cell_bytes {
             segments.push(PADDING);
             segments.resize(lone_cell_bytes, 0);
         }
         // What only acknowledges asks for nothing, and resets are repeated by TCP itself.
         let is_question = content == Some(SegmentContent::Payload);
-        let is_sealed = content.is_some() && self.session.seal(now, &segments, is_question, out);
-        self.segments = segments;
+        let is_sealed = content.is_some() && self.session.seal(now, segments, is_question, out);
         if is_sealed {
-            self.heads.on_sealed(heads);
+            heads.on_sealed(written);
         } else {
             self.on_events(now, 0);
         }

@@ -1,8 +1,8 @@
 //! What a connection takes and lends, and what it counts.
 
-use super::{Connection, Open};
+use super::{Connection, Open, State};
 use crate::circuits::Lent;
-use crate::links::Served;
+use crate::connections::Served;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::endpoint::FlowState;
 use heddle_seam::time::{Duration, Instant};
@@ -22,22 +22,12 @@ impl Connection {
     /// up, too, while the relay has nothing to send; it must hear when there is some again.
     pub(in crate::tcp_dtls) fn note_capacity(&mut self) {
         let capacity = self.capacity();
-        let Some(open) = &mut self.open else { return };
+        let State::Open(open) = &mut self.state else { return };
         open.is_full |= capacity == 0;
         if open.is_full && capacity >= BATCH_CELLS_MIN / 2 {
             open.is_full = false;
             self.notices.capacity = true;
         }
-    }
-
-    /// Whether there is too little memory to tell the relay of room, so that nothing but another look finds more.
-    pub(in crate::tcp_dtls) fn lacks_memory(&self) -> bool {
-        self.pool_cells() < BATCH_CELLS_MIN / 2
-    }
-
-    /// Cells that there is memory for, if each is of another flow, which takes a chunk.
-    pub(super) fn pool_cells(&self) -> usize {
-        (self.pool.writable_bytes() / CHUNK_BYTES).min(CAPACITY_CELLS)
     }
 
     /// Takes a cell. [`Connection::note_capacity`] must follow.
@@ -48,10 +38,8 @@ impl Connection {
         command: Command,
         body: &Body,
     ) -> FlowState {
-        let Some(Open { mux, flows, .. }) = &mut self.open else {
-            return FlowState::Open;
-        };
-        let state = flows.send(now, mux, circ_id, command, body);
+        let State::Open(open) = &mut self.state else { return FlowState::Open };
+        let state = open.flows.send(now, &mut open.mux, circ_id, command, body);
         self.count_circuits(now);
         state
     }
@@ -59,7 +47,8 @@ impl Connection {
     /// Tells the controller, from time to time, how many circuits share the window.
     fn count_circuits(&mut self, now: Instant) {
         let epoch = self.session.round_trip().unwrap_or(EPOCH_MIN).max(EPOCH_MIN);
-        let Some(Open { mux, flows, epoch_since, .. }) = &mut self.open else { return };
+        let State::Open(open) = &mut self.state else { return };
+        let Open { mux, flows, epoch_since, .. } = &mut **open;
         let since = now.since(*epoch_since);
         if since < epoch {
             return;
@@ -77,12 +66,12 @@ impl Connection {
     /// Sums up what it takes, after something happened to it.
     pub(in crate::tcp_dtls) fn count_memory(&mut self) {
         let open_bytes = |open: &Open| open.mux.heap_bytes() + open.flows.circuits.heap_bytes();
-        self.memory.set(CONNECTION + self.open.as_ref().map_or(0, open_bytes));
+        self.memory.set(CONNECTION + self.open().map_or(0, open_bytes));
     }
 
     /// Gives up what is kept of flows that have ended; whether it has any flows.
     pub(in crate::tcp_dtls) fn forget_ended(&mut self, now: Instant) -> bool {
-        let Some(open) = &mut self.open else { return false };
+        let State::Open(open) = &mut self.state else { return false };
         open.mux.give_up_remains(now);
         true
     }
@@ -92,7 +81,19 @@ impl Connection {
         now: Instant,
         lent: &mut Lent,
     ) -> Option<(CircId, Command)> {
-        let Open { mux, flows, .. } = self.open.as_mut()?;
-        flows.next_cell(now, mux, lent)
+        let State::Open(open) = &mut self.state else { return None };
+        open.flows.next_cell(now, &mut open.mux, lent)
+    }
+}
+
+impl Open {
+    /// Whether there is too little memory to tell the relay of room, so that nothing but another look finds more.
+    pub(super) fn lacks_memory(&self) -> bool {
+        self.pool_cells() < BATCH_CELLS_MIN / 2
+    }
+
+    /// Cells that there is memory for, if each is of another flow, which takes a chunk.
+    pub(super) fn pool_cells(&self) -> usize {
+        (self.pool.writable_bytes() / CHUNK_BYTES).min(CAPACITY_CELLS)
     }
 }

@@ -1,11 +1,10 @@
 //! A connection as its endpoint serves it.
 
-use super::Connection;
 use super::room::{BATCH_CELLS_MIN, CAPACITY_CELLS};
+use super::{Connection, Open, State};
 use crate::circuits;
 use crate::circuits::FLOW_CELL_LEN;
-use crate::links::Served;
-use crate::tcp_dtls::connection::Open;
+use crate::connections::Served;
 use crate::tcp_dtls::flow::Flow;
 use heddle_proto::cell::CircId;
 use heddle_proto::endpoint::{Backlog, ConnId, ConnectionEvent, ConnectionStats};
@@ -13,14 +12,17 @@ use heddle_seam::time::{Duration, Instant};
 use heddle_utcp::compact::Mux;
 
 impl Served for Connection {
+    type Context = ();
+
     fn has_readable(&self) -> bool {
-        self.open.as_ref().is_some_and(|open| open.flows.circuits.has_readable())
+        self.open().is_some_and(|open| open.flows.circuits.has_readable())
     }
 
-    fn handle_timeout(&mut self, now: Instant, late: Option<Duration>) {
+    fn handle_timeout(&mut self, now: Instant, late: Option<Duration>, _context: &mut ()) {
         self.session.handle_timeout(now, late);
         self.on_events(now, 0);
-        if let Some(Open { mux, flows, .. }) = &mut self.open {
+        if let State::Open(open) = &mut self.state {
+            let Open { mux, flows, .. } = &mut **open;
             mux.handle_timeout(now);
             flows.handle_timeout(now, mux);
             flows.feed(mux);
@@ -35,7 +37,7 @@ impl Served for Connection {
         if core::mem::take(&mut self.notices.ready) {
             return Some(ConnectionEvent::Ready);
         }
-        if let Some(open) = &mut self.open {
+        if let State::Open(open) = &mut self.state {
             if let Some(room) = open.flows.poll_room() {
                 return Some(ConnectionEvent::FlowRoom(room));
             }
@@ -56,7 +58,7 @@ impl Served for Connection {
         self.session.is_gone(now)
     }
 
-    fn close(&mut self, now: Instant) {
+    fn close(&mut self, now: Instant, _context: &mut ()) {
         self.session.close(now);
         self.on_events(now, 0);
     }
@@ -65,16 +67,16 @@ impl Served for Connection {
         self.session.ask(now);
     }
 
-    fn hold(&mut self, circ_id: CircId, hold: bool) {
-        if let Some(open) = &mut self.open {
+    fn hold(&mut self, circ_id: CircId, hold: bool, _context: &mut ()) {
+        if let State::Open(open) = &mut self.state {
             open.flows.circuits.hold(circ_id, hold);
         }
     }
 
     fn capacity(&self) -> usize {
-        let Some(open) = &self.open else { return 0 };
+        let Some(open) = self.open() else { return 0 };
         let Some([window, _, ready]) = open.mux.shared_window() else {
-            return self.pool_cells();
+            return open.pool_cells();
         };
         // Two milliseconds' worth, as the pacer lets go.
         const BURST_NS: u64 = 2_000_000;
@@ -83,7 +85,7 @@ impl Served for Connection {
         let burst = usize::try_from(window.saturating_mul(BURST_NS) / rtt_ns).unwrap_or(usize::MAX);
         let cells = (burst / FLOW_CELL_LEN).clamp(BATCH_CELLS_MIN, CAPACITY_CELLS);
         let ready_cells = usize::try_from(ready).unwrap_or(usize::MAX) / FLOW_CELL_LEN;
-        cells.saturating_sub(ready_cells).min(self.pool_cells())
+        cells.saturating_sub(ready_cells).min(open.pool_cells())
     }
 
     fn stats(&self) -> ConnectionStats {
@@ -97,7 +99,7 @@ impl Served for Connection {
             sent_packets: self.counts.sent_datagrams,
             ..ConnectionStats::default()
         };
-        let mux = self.open.as_ref().map(|open| &open.mux);
+        let mux = self.open().map(|open| &open.mux);
         for flow in mux.iter().flat_map(|mux| mux.ids().filter_map(|id| mux.stats(id))) {
             stats.window_bytes += flow.window_bytes;
             stats.lost_packets += flow.counts.retransmissions;
@@ -110,11 +112,11 @@ impl Served for Connection {
     }
 
     fn backlogs(&self, conn: ConnId, each: &mut dyn FnMut(Backlog)) {
-        let Some(Open { mux, flows, .. }) = &self.open else { return };
+        let Some(Open { mux, flows, .. }) = self.open() else { return };
         for circuit in flows.circuits.iter() {
             let Some(tcp) = mux.get(circuit.id) else { continue };
             let circ_id = circuit.circ_id;
-            let since = mux.held_since(circuit.id).unwrap_or(circuit.flow.moved_at);
+            let since = mux.buffered_since(circuit.id).unwrap_or(circuit.flow.moved_at);
             let state_bytes = Mux::FLOW_BYTES + tcp.heap_bytes() + circuits::PLACE_BYTES + size_of::<Flow>();
             each(Backlog { conn, circ_id, bytes: tcp.pool_bytes(), state_bytes, since });
         }

@@ -25,7 +25,7 @@ fn what_is_said_of_state_is_what_an_allocator_says() {
     for (flows, bytes) in [(1, 510), (1_000, 510), (1_000, UNIT), (50_000, 510)] {
         let before = counted_bytes();
         let table = with_flows(flows, bytes);
-        let real = counted_bytes() - before - table.ours.held_bytes();
+        let real = counted_bytes() - before - table.ours.buffered_bytes();
         let said = table.ours.state_bytes();
         println!("{flows} flows: {said} bytes are said of {real}");
         assert!(10 * said >= 9 * real && 10 * said <= 13 * real, "{flows} flows: {said} of {real}");

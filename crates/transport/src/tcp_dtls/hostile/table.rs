@@ -1,12 +1,13 @@
 //! The peer, our side, and what goes between them.
 
 use crate::counting::counted;
-use crate::dtls::control::{self, Control, Proofs};
+use crate::dtls::control::{self, Control};
 use crate::dtls::ecn::split_told;
 use crate::dtls::engine::{Engine, News};
 use crate::dtls::ids::{SessionId, session_ids};
 use crate::dtls::key::OurKey;
 use crate::dtls::stamped::split_stamp;
+use crate::proof::Proofs;
 use crate::tcp_dtls::{DtlsEndpoint, DtlsOptions};
 use bytes::BytesMut;
 use core::net::SocketAddr;
@@ -93,7 +94,14 @@ impl Peer {
             Engine::new(Instant::ZERO, Role::Initiator, key, &options.session(), 3).expect("good options");
         let id = session_ids(&secrets)[0];
         let PairSecrets { token, dialler_proof, listener_proof } = secrets;
-        let proofs = Proofs::new(Role::Initiator, key.clone(), listener, [dialler_proof, listener_proof]);
+        let proofs = Proofs {
+            role: Role::Initiator,
+            our_key: key.offer().clone(),
+            shown: key.fingerprint(),
+            peer_key: listener,
+            secrets: [dialler_proof, listener_proof],
+            connection: Zeroizing::default(),
+        };
         Peer {
             session,
             proofs,
@@ -119,7 +127,7 @@ impl Peer {
                 News::Certificate(fingerprint) => self.certificate = Some(fingerprint),
                 News::Connected => {
                     let certificate = self.certificate.expect("it was shown");
-                    self.outbox.push(self.proofs.write(&certificate, 1000, 0));
+                    self.outbox.push(control::proof(&self.proofs, &certificate, 1000, 0));
                 }
                 News::Contents { end } => self.on_contents(end),
                 News::Closed => self.is_closed = true,

@@ -3,24 +3,88 @@
 use super::super::control::{self, Control};
 use super::super::sockets::Sockets;
 use super::{Connection, State};
-use heddle_proto::channel::Role;
-use heddle_proto::endpoint::{ConnectionError, ConnectionEvent};
+use heddle_proto::endpoint::ConnectionError;
 use heddle_seam::node::SocketId;
 use heddle_seam::time::Instant;
 
+/// The control stream.
+#[derive(Debug)]
+pub(super) struct ControlStream {
+    pub(super) socket: SocketId,
+    /// What the driver lets be written.
+    pub(super) credit: usize,
+    pub(super) unsent: Vec<u8>,
+    unread: Vec<u8>,
+    /// Bytes of memory that the stack keeps of it, as the driver said last.
+    pub(super) stack_bytes: usize,
+    is_connected: bool,
+    /// Whether the driver was told last to grant.
+    is_granting: bool,
+}
+
+impl ControlStream {
+    pub(super) fn new(socket: SocketId) -> Self {
+        ControlStream {
+            socket,
+            credit: 0,
+            unsent: Vec::new(),
+            unread: Vec::new(),
+            stack_bytes: 0,
+            is_connected: false,
+            is_granting: false,
+        }
+    }
+
+    pub(super) fn on_connected(&mut self, sockets: &mut Sockets) {
+        (self.is_connected, self.is_granting) = (true, !self.unsent.is_empty());
+        sockets.interest(self.socket, true, self.is_granting);
+    }
+
+    /// What was read of it and holds no whole message.
+    pub(super) fn take_unread(&mut self) -> Vec<u8> {
+        core::mem::take(&mut self.unread)
+    }
+
+    /// Bytes that it and its socket hold.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.unsent.len() + self.unread.len() + self.stack_bytes
+    }
+
+    /// Writes what it takes.
+    fn flush(&mut self, sockets: &mut Sockets) {
+        let count = self.unsent.len().min(self.credit);
+        if count > 0 {
+            sockets.send(self.socket, &self.unsent[..count]);
+            self.unsent.drain(..count);
+            self.credit -= count;
+        }
+        let is_waiting = !self.unsent.is_empty();
+        if self.is_connected && self.is_granting != is_waiting {
+            self.is_granting = is_waiting;
+            sockets.interest(self.socket, true, is_waiting);
+        }
+    }
+}
+
 impl Connection {
-    pub(in crate::tcp_esp) fn on_read(
+    /// The control stream, if this is its socket.
+    pub(super) fn control_stream(&mut self, socket: SocketId) -> Option<&mut ControlStream> {
+        let stream = match &mut self.state {
+            State::Proving(proving) => proving.stream.as_mut(),
+            State::Open(open) => Some(&mut open.stream),
+            State::Over(_) => None,
+        };
+        stream.filter(|stream| stream.socket == socket)
+    }
+
+    /// Works off what came on the control stream, and keeps what is no whole message yet.
+    pub(super) fn on_control_bytes(
         &mut self,
         now: Instant,
         socket: SocketId,
-        len: usize,
+        mut unread: Vec<u8>,
         sockets: &mut Sockets,
     ) {
-        if self.stream.socket != Some(socket) {
-            return self.flows.on_read(socket, len, sockets);
-        }
-        let mut unread = core::mem::take(&mut self.stream.unread);
-        unread.extend_from_slice(sockets.read(len));
         let mut used = 0;
         loop {
             match control::parse(&unread[used..]) {
@@ -35,70 +99,52 @@ impl Connection {
             }
         }
         unread.drain(..used);
-        self.stream.unread = unread;
+        if let Some(stream) = self.control_stream(socket) {
+            stream.unread = unread;
+        }
     }
 
     /// Works off a message of the control stream; false if the connection is over for it.
     fn on_control(&mut self, now: Instant, message: Control<'_>, sockets: &mut Sockets) -> bool {
-        match (&self.state, message) {
-            (State::Proving { proofs, .. }, Control::Proof(proof)) if proofs.is_right(&proof) => {
-                if self.role == Role::Responder {
-                    proofs.write(self.flows_max, &mut self.stream.unsent);
-                }
-                self.state = State::Open;
-                self.events.push_back(ConnectionEvent::Ready);
-                self.flows.permit(proof.flows_max);
-                self.path.on_answer();
-                // How long an answer takes is known before one is missed.
-                self.probe(now);
-                true
+        match (&mut self.state, message) {
+            (State::Proving(proving), Control::Proof(proof))
+                if control::is_right(&proving.proofs, &proof) =>
+            {
+                self.open(now, proof.flows_max);
             }
-            (State::Proving { .. }, _) => {
-                self.fail(now, ConnectionError::WrongProof, sockets);
-                false
+            (State::Proving(_), _) => self.fail(now, ConnectionError::WrongProof, sockets),
+            (State::Open(open), Control::End { is_readers, number, reason }) => {
+                open.flows.on_end(is_readers, number, reason, sockets);
             }
-            (_, Control::End { is_readers, number, reason }) => {
-                self.flows.on_end(is_readers, number, reason, sockets);
-                true
-            }
-            (_, Control::Room { flows_max }) => {
-                self.flows.permit(flows_max);
-                true
-            }
-            (_, Control::Proof(_)) => {
-                self.misbehaved(now, "a second proof", sockets);
-                false
-            }
+            (State::Open(open), Control::Room { flows_max }) => open.flows.permit(flows_max),
+            (State::Open(_), Control::Proof(_)) => self.misbehaved(now, "a second proof", sockets),
+            (State::Over(_), _) => {}
         }
+        !self.is_over()
     }
 
     /// Writes what the control stream takes.
     pub(in crate::tcp_esp) fn flush_control(&mut self, now: Instant, sockets: &mut Sockets) {
-        let ends = self.flows.take_ends();
-        if matches!(self.state, State::Over { .. }) {
-            return;
-        }
-        if self.stream.unsent.len() + ends.len() > self.flows.ends_bytes_max() {
-            return self.misbehaved(now, "it reads nothing of how flows end", sockets);
-        }
-        let is_open = self.is_open();
-        let stream = &mut self.stream;
-        stream.unsent.extend_from_slice(&ends);
-        if is_open && self.is_full != self.told_full {
-            self.told_full = self.is_full;
-            control::write_room(if self.is_full { 0 } else { self.flows_max }, &mut stream.unsent);
-        }
-        let Some(socket) = stream.socket else { return };
-        let count = stream.unsent.len().min(stream.credit);
-        if count > 0 {
-            sockets.send(socket, &stream.unsent[..count]);
-            stream.unsent.drain(..count);
-            stream.credit -= count;
-        }
-        let is_waiting = !stream.unsent.is_empty();
-        if stream.is_connected && stream.is_granting != is_waiting {
-            stream.is_granting = is_waiting;
-            sockets.interest(socket, true, is_waiting);
+        match &mut self.state {
+            State::Proving(proving) => {
+                if let Some(stream) = &mut proving.stream {
+                    stream.flush(sockets);
+                }
+            }
+            State::Open(open) => {
+                let (ends, stream) = (open.flows.take_ends(), &mut open.stream);
+                if stream.unsent.len() + ends.len() > open.flows.ends_bytes_max() {
+                    return self.misbehaved(now, "it reads nothing of how flows end", sockets);
+                }
+                stream.unsent.extend_from_slice(&ends);
+                let is_full = !self.room.accepts;
+                if is_full != open.told_full {
+                    open.told_full = is_full;
+                    control::write_room(if is_full { 0 } else { self.flows_max }, &mut stream.unsent);
+                }
+                stream.flush(sockets);
+            }
+            State::Over(_) => {}
         }
     }
 }

@@ -2,7 +2,7 @@
 //! stock relays count in, so that both ends round alike.
 
 use super::VegasParams;
-use crate::flow::ewma;
+use crate::flow_control::ewma;
 use heddle_seam::time::{Duration, Instant};
 use std::collections::VecDeque;
 

@@ -13,7 +13,7 @@ mod tests;
 use super::{Violation, consensus_param, ewma};
 use crate::bucket::TokenBucket;
 use crate::cell::Malformed;
-use crate::cell::flow::{Xoff, Xon};
+use crate::cell::flow_control::{Xoff, Xon};
 use crate::cell::relay::RelayCommand;
 use core::num::NonZeroU32;
 use heddle_seam::time::{Duration, Instant};
@@ -137,7 +137,7 @@ pub struct DrainWatch {
     drained_bytes: u64,
     /// When something drained last.
     drained_at: Option<Instant>,
-    /// What has passed without a queue that lasted, since the rate was last measured or doubled.
+    /// What has passed without a queue that lasted since the rate was last measured or doubled.
     passed_bytes: u64,
     /// What had drained at the end of the measurement before, or zero.
     drained_before_bytes: u64,

@@ -4,7 +4,7 @@ use crate::admission::Granted;
 
 /// Counts of what a shard holds at the moment, each taken where the things lie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct InUse {
     /// Slots of the cell pool in use: always the sum of the two counts of cells below.
     pub slots: u32,
     /// Cells that wait in circuits, towards channels and towards connections.

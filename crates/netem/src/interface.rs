@@ -2,9 +2,9 @@
 
 use crate::codel::Codel;
 use crate::drop_log::DropLog;
-use crate::options::{LinkOptions, RateStep};
+use crate::options::{InterfaceOptions, RateStep};
 use crate::rate::Rate;
-use crate::stats::{DropReason, LinkStats};
+use crate::stats::{DropReason, InterfaceStats};
 use crate::transit::{Packet, Transit};
 use crate::waiting::Waiting;
 use heddle_seam::time::Instant;
@@ -13,7 +13,7 @@ use heddle_seam::time::Instant;
 ///
 /// It holds at most the queue's bounds and one packet more.
 #[derive(Debug)]
-pub(crate) struct Link<P> {
+pub(crate) struct Interface<P> {
     rate: Rate,
     schedule: Vec<RateStep>,
     /// How many steps of the schedule are made.
@@ -21,19 +21,19 @@ pub(crate) struct Link<P> {
     framing_bytes: u64,
     waiting: Waiting<Transit<P>>,
     codel: Option<Codel>,
-    /// The packet that is being put on the link, and when it is done.
+    /// The packet that is being put on the interface, and when it is done.
     serving: Option<(Transit<P>, Instant)>,
     /// What was left of the last nanosecond of the busy period, in bits times 10⁹, so that no rounding adds up.
     remainder: u64,
-    /// When the last packet was done. A packet that joins an idle link in that very nanosecond goes on with the
+    /// When the last packet was done. A packet that joins an idle interface in that very nanosecond goes on with the
     /// remainder.
     last_done: Instant,
-    stats: LinkStats,
+    stats: InterfaceStats,
 }
 
-impl<P: Packet> Link<P> {
-    pub(crate) fn new(options: &LinkOptions) -> Self {
-        Link {
+impl<P: Packet> Interface<P> {
+    pub(crate) fn new(options: &InterfaceOptions) -> Self {
+        Interface {
             rate: options.rate,
             schedule: options.schedule.clone(),
             steps_made: 0,
@@ -43,7 +43,7 @@ impl<P: Packet> Link<P> {
             serving: None,
             remainder: 0,
             last_done: Instant::ZERO,
-            stats: LinkStats::default(),
+            stats: InterfaceStats::default(),
         }
     }
 
@@ -74,7 +74,7 @@ impl<P: Packet> Link<P> {
         None
     }
 
-    /// When the packet that is being put on the link is done.
+    /// When the packet that is being put on the interface is done.
     pub(crate) fn next_time(&self) -> Option<Instant> {
         self.serving.as_ref().map(|(_, done)| *done)
     }
@@ -95,11 +95,11 @@ impl<P: Packet> Link<P> {
         self.remainder = 0;
     }
 
-    pub(crate) fn stats(&self) -> LinkStats {
-        LinkStats { queue: self.waiting.stats, ..self.stats }
+    pub(crate) fn stats(&self) -> InterfaceStats {
+        InterfaceStats { queue: self.waiting.stats, ..self.stats }
     }
 
-    /// Packets that wait or are being put on the link.
+    /// Packets that wait or are being put on the interface.
     pub(crate) fn inside(&self) -> u64 {
         self.waiting.stats.packets + u64::from(self.serving.is_some())
     }
@@ -116,7 +116,7 @@ impl<P: Packet> Link<P> {
     fn serve_next(&mut self, now: Instant, log: &mut DropLog<P>) {
         let next = match &mut self.codel {
             Some(codel) => {
-                let LinkStats { drops, marked, .. } = &mut self.stats;
+                let InterfaceStats { drops, marked, .. } = &mut self.stats;
                 let signal = |mut transit: Transit<P>, may_mark: bool| {
                     if may_mark && transit.packet.mark_congestion() {
                         *marked += 1;
@@ -134,7 +134,7 @@ impl<P: Packet> Link<P> {
         }
     }
 
-    /// Begins to put a packet on the link that waited for `sojourn_ns`.
+    /// Begins to put a packet on the interface that waited for `sojourn_ns`.
     fn serve(&mut self, now: Instant, mut packet: Transit<P>, sojourn_ns: u64) {
         self.waiting.stats.on_sojourn(sojourn_ns);
         packet.queued_ns += sojourn_ns;

@@ -44,7 +44,7 @@ pub(super) struct Pair {
     pub(super) is_ready: bool,
     halves: [Half; 2],
     /// All its further connections, and those of them that carry circuits.
-    pub(super) lanes: BTreeSet<ConnId>,
+    pub(super) further: BTreeSet<ConnId>,
     pub(super) carriers: BTreeMap<CircId, ConnId>,
     /// Those that wait for circuits of ours.
     spares: VecDeque<ConnId>,
@@ -63,7 +63,7 @@ struct Half {
 }
 
 /// A further connection.
-pub(super) struct Lane {
+pub(super) struct Further {
     pair: ConnId,
     half: usize,
     /// Its place in its half.
@@ -86,7 +86,7 @@ pub(super) enum Stage {
     Over,
 }
 
-impl Lane {
+impl Further {
     /// The pair and the name of the circuit that it carries.
     pub(super) fn circuit(&self) -> Option<(ConnId, CircId)> {
         match self.stage {
@@ -107,7 +107,7 @@ impl Pair {
             secrets: FurtherSecrets::of(&options.secrets),
             is_ready: false,
             halves: [Half::default(); 2],
-            lanes: BTreeSet::new(),
+            further: BTreeSet::new(),
             carriers: BTreeMap::new(),
             spares: VecDeque::new(),
             gone: ConnectionStats::default(),
@@ -130,8 +130,8 @@ impl Pair {
         let is_near = opened < reached.saturating_add(WINDOW);
         is_near
             && match self.role {
-                Role::Initiator => idle < SPARES && self.lanes.len() < CONNECTIONS_MAX,
-                Role::Responder => self.lanes.len() < 2 * CONNECTIONS_MAX,
+                Role::Initiator => idle < SPARES && self.further.len() < CONNECTIONS_MAX,
+                Role::Responder => self.further.len() < 2 * CONNECTIONS_MAX,
             }
     }
 
@@ -169,53 +169,53 @@ impl PerCircuitEndpoint {
         }
     }
 
-    pub(super) fn on_lane_event(&mut self, now: Instant, conn: ConnId, event: ConnectionEvent) {
-        let Some(lane) = self.lanes.get_mut(&conn) else { return };
-        let Some(pair) = self.pairs.get_mut(&lane.pair) else { return };
-        match (event, &mut lane.stage) {
+    pub(super) fn on_further_event(&mut self, now: Instant, conn: ConnId, event: ConnectionEvent) {
+        let Some(further) = self.further.get_mut(&conn) else { return };
+        let Some(pair) = self.pairs.get_mut(&further.pair) else { return };
+        match (event, &mut further.stage) {
             (ConnectionEvent::Ready, _) => {
-                let half = &mut pair.halves[lane.half];
-                half.reached = half.reached.max(lane.index + 1);
-                let of = lane.pair;
+                let half = &mut pair.halves[further.half];
+                half.reached = half.reached.max(further.index + 1);
+                let of = further.pair;
                 self.refill(now, of);
             }
-            (ConnectionEvent::FlowRoom(1..), stage @ Stage::Making) if lane.half == pair.our_half() => {
+            (ConnectionEvent::FlowRoom(1..), stage @ Stage::Making) if further.half == pair.our_half() => {
                 *stage = Stage::Spare;
                 pair.spares.push_back(conn);
-                self.tell_room(self.lanes[&conn].pair);
+                self.tell_room(self.further[&conn].pair);
             }
             (ConnectionEvent::Writable(_), Stage::Carrying { outer, is_blocked, is_full, .. }) => {
                 // A connection that lost packets may tell of capacity that nobody lacked.
                 let was_blocked = core::mem::take(is_blocked);
                 if was_blocked && !*is_full {
-                    self.events.push_back((lane.pair, ConnectionEvent::Writable(*outer)));
+                    self.events.push_back((further.pair, ConnectionEvent::Writable(*outer)));
                 }
             }
             (ConnectionEvent::Capacity, Stage::Carrying { outer, is_blocked, is_full, .. }) => {
                 let was_full = core::mem::take(is_full);
                 if was_full && !*is_blocked {
-                    self.events.push_back((lane.pair, ConnectionEvent::Writable(*outer)));
+                    self.events.push_back((further.pair, ConnectionEvent::Writable(*outer)));
                 }
             }
             // It is one circuit's alone, and the pair's first connection says whether the path is good for others.
             (ConnectionEvent::Suspect(true), _) => {
                 self.quic.close(now, conn);
-                self.on_lane_ended(now, conn, &ConnectionError::PathDead);
+                self.on_further_ended(now, conn, &ConnectionError::PathDead);
             }
-            (ConnectionEvent::Ended(error), _) => self.on_lane_ended(now, conn, &error),
+            (ConnectionEvent::Ended(error), _) => self.on_further_ended(now, conn, &error),
             _ => {}
         }
     }
 
-    fn on_lane_ended(&mut self, now: Instant, conn: ConnId, error: &ConnectionError) {
-        let Some(Lane { pair: of, half, index, stage }) = self.forget_lane(conn) else { return };
+    fn on_further_ended(&mut self, now: Instant, conn: ConnId, error: &ConnectionError) {
+        let Some(Further { pair: of, half, index, stage }) = self.forget_further(conn) else { return };
         if let Stage::Carrying { outer, .. } = stage {
             self.broken.push_back((of, outer, DestroyReason::CHANNEL_CLOSED));
         }
         let Some(pair) = self.pairs.get(&of) else { return };
         let is_still_ahead = index >= pair.halves[half].reached;
         if pair.role == Role::Responder && *error == ConnectionError::NoAnswer && is_still_ahead {
-            self.open_lane(now, of, half, index);
+            self.open_further(now, of, half, index);
         }
         if stage == Stage::Spare {
             self.tell_room(of);
@@ -236,17 +236,17 @@ impl PerCircuitEndpoint {
             while let Some(pair) = self.pairs.get_mut(&of).filter(|pair| pair.wants(half)) {
                 let index = pair.halves[half].opened;
                 pair.halves[half].opened += 1;
-                self.open_lane(now, of, half, index);
+                self.open_further(now, of, half, index);
             }
         }
     }
 
-    fn open_lane(&mut self, now: Instant, of: ConnId, half: usize, index: u32) {
+    fn open_further(&mut self, now: Instant, of: ConnId, half: usize, index: u32) {
         let Some(pair) = self.pairs.get_mut(&of) else { return };
         let conn = self.quic.open(now, pair.options(half, index));
         pair.halves[half].idle += 1;
-        pair.lanes.insert(conn);
-        self.lanes.insert(conn, Lane { pair: of, half, index, stage: Stage::Making });
+        pair.further.insert(conn);
+        self.further.insert(conn, Further { pair: of, half, index, stage: Stage::Making });
     }
 
     /// The connection that carries a circuit. A name of our half that is new takes a spare.
@@ -279,10 +279,10 @@ impl PerCircuitEndpoint {
 
     /// A circuit begins on a connection.
     fn begin(&mut self, conn: ConnId, outer: CircId, inner: CircId) {
-        let Some(lane) = self.lanes.get_mut(&conn) else { return };
-        lane.stage = Stage::Carrying { outer, inner, is_blocked: false, is_full: false };
-        if let Some(pair) = self.pairs.get_mut(&lane.pair) {
-            pair.halves[lane.half].idle -= 1;
+        let Some(further) = self.further.get_mut(&conn) else { return };
+        further.stage = Stage::Carrying { outer, inner, is_blocked: false, is_full: false };
+        if let Some(pair) = self.pairs.get_mut(&further.pair) {
+            pair.halves[further.half].idle -= 1;
             pair.carriers.insert(outer, conn);
         }
     }
@@ -295,17 +295,17 @@ impl PerCircuitEndpoint {
         inner: CircId,
         command: Command,
     ) -> Option<(ConnId, CircId)> {
-        let lane = self.lanes.get(&conn)?;
-        let (of, pair) = (lane.pair, self.pairs.get(&lane.pair)?);
-        match lane.stage {
+        let further = self.further.get(&conn)?;
+        let (of, pair) = (further.pair, self.pairs.get(&further.pair)?);
+        match further.stage {
             Stage::Carrying { outer, inner: known, .. } if known == inner => {
                 if command == Command::DESTROY {
-                    self.close_lane(now, conn);
+                    self.close_further(now, conn);
                 }
                 Some((of, outer))
             }
-            Stage::Making if command == Command::CREATE2 && lane.half != pair.our_half() => {
-                let outer = pair.name_of_theirs(lane.index)?;
+            Stage::Making if command == Command::CREATE2 && further.half != pair.our_half() => {
+                let outer = pair.name_of_theirs(further.index)?;
                 self.begin(conn, outer, inner);
                 self.refill(now, of);
                 Some((of, outer))
@@ -316,49 +316,49 @@ impl PerCircuitEndpoint {
 
     /// We ended a connection's circuit; the peer closes the connection when it hears of that.
     pub(super) fn linger(&mut self, now: Instant, conn: ConnId) {
-        let Some(lane) = self.lanes.get_mut(&conn) else { return };
-        if let Stage::Carrying { outer, .. } = core::mem::replace(&mut lane.stage, Stage::Over)
-            && let Some(pair) = self.pairs.get_mut(&lane.pair)
+        let Some(further) = self.further.get_mut(&conn) else { return };
+        if let Stage::Carrying { outer, .. } = core::mem::replace(&mut further.stage, Stage::Over)
+            && let Some(pair) = self.pairs.get_mut(&further.pair)
         {
             pair.carriers.remove(&outer);
         }
         self.closing.insert((now + LINGER, conn));
     }
 
-    pub(super) fn close_lane(&mut self, now: Instant, conn: ConnId) {
-        let lane = self.forget_lane(conn);
+    pub(super) fn close_further(&mut self, now: Instant, conn: ConnId) {
+        let further = self.forget_further(conn);
         self.quic.close(now, conn);
-        if let Some(lane) = lane {
-            self.refill(now, lane.pair);
+        if let Some(further) = further {
+            self.refill(now, further.pair);
         }
     }
 
-    fn forget_lane(&mut self, conn: ConnId) -> Option<Lane> {
-        let lane = self.lanes.remove(&conn)?;
-        if lane.stage == Stage::Over {
+    fn forget_further(&mut self, conn: ConnId) -> Option<Further> {
+        let further = self.further.remove(&conn)?;
+        if further.stage == Stage::Over {
             self.closing.retain(|(_, closing)| *closing != conn);
         }
-        if let Some(pair) = self.pairs.get_mut(&lane.pair) {
-            pair.lanes.remove(&conn);
+        if let Some(pair) = self.pairs.get_mut(&further.pair) {
+            pair.further.remove(&conn);
             let counts = ConnectionStats { window_bytes: 0, queued_cells: 0, ..self.quic.stats(conn) };
             add(&mut pair.gone, &counts);
-            match lane.stage {
+            match further.stage {
                 Stage::Making | Stage::Spare => {
-                    pair.halves[lane.half].idle -= 1;
+                    pair.halves[further.half].idle -= 1;
                     pair.spares.retain(|spare| *spare != conn);
                 }
                 Stage::Carrying { outer, .. } => drop(pair.carriers.remove(&outer)),
                 Stage::Over => {}
             }
         }
-        Some(lane)
+        Some(further)
     }
 
     /// The first connection is over, and so are all.
     pub(super) fn forget_pair(&mut self, now: Instant, conn: ConnId) {
         let Some(pair) = self.pairs.remove(&conn) else { return };
-        for lane in pair.lanes {
-            self.close_lane(now, lane);
+        for further in pair.further {
+            self.close_further(now, further);
         }
         self.broken.retain(|(of, ..)| *of != conn);
     }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::flow::Digests;
+use crate::flow_control::Digests;
 use heddle_seam::rng::Seed;
 use heddle_seam::time::Duration;
 use proptest::prelude::*;

@@ -95,7 +95,7 @@ impl FromStr for FlowChoice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::{self, StreamControl};
+    use crate::flow_control::{self, StreamControl};
 
     #[test]
     fn names_are_read_as_they_are_written() {
@@ -111,10 +111,10 @@ mod tests {
     fn an_agreement_binds_and_without_one_there_are_windows() {
         let consensus = |name: &str| (name == "circwindow").then_some(300);
         let windows = FlowChoice::ALL.map(|choice| {
-            let agreed = flow::new(choice.algorithm(Some(31), &consensus));
+            let agreed = flow_control::new(choice.algorithm(Some(31), &consensus));
             assert_eq!(agreed.stream_control(), StreamControl::XonXoff);
             assert_eq!(agreed.snapshot().sendme_cells, 31);
-            let windows = flow::new(choice.algorithm(None, &consensus));
+            let windows = flow_control::new(choice.algorithm(None, &consensus));
             assert_eq!(
                 (windows.stream_control(), windows.snapshot().sendme_cells),
                 (StreamControl::Windows, 100)

@@ -30,7 +30,7 @@ pub struct Pace {
 
 impl Pace {
     /// When it will be as if nothing had happened.
-    pub(crate) fn clear_at(self) -> Instant {
+    pub fn clear_at(self) -> Instant {
         self.clear_at
     }
 
@@ -49,7 +49,7 @@ impl Pace {
     }
 
     /// Notes once more, too often or not. Returns whether yet once more would be too often.
-    pub(crate) fn spend(&mut self, now: Instant, rate: Rate) -> bool {
+    pub fn spend(&mut self, now: Instant, rate: Rate) -> bool {
         let full = now + rate.time_of(rate.burst);
         self.clear_at = (self.clear_at.max(now) + rate.time_of(1)).min(full);
         self.is_used_up(now, rate)

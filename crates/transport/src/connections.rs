@@ -26,10 +26,10 @@ const LATE_MIN: Duration = Duration::from_millis(100);
 pub(crate) type Token = [u8; TOKEN_LEN];
 
 slotmap::new_key_type! {
-    pub(crate) struct LinkKey;
+    pub(crate) struct ConnKey;
 }
 
-impl LinkKey {
+impl ConnKey {
     pub(crate) fn conn(self) -> ConnId {
         ConnId(self.data().as_ffi())
     }
@@ -66,7 +66,7 @@ const WANTS: usize = 3;
 const TURN_CELLS: u32 = 64;
 
 /// A connection's place in the endpoint.
-pub(crate) struct Link<C> {
+pub(crate) struct Place<C> {
     pub(crate) stage: Stage<C>,
     /// Where its datagrams come from.
     pub(crate) peer: IpAddr,
@@ -79,18 +79,18 @@ pub(crate) struct Link<C> {
 
 /// All connections of an endpoint. Queues and timers hold each at most once, so they are as long as there are
 /// connections.
-pub(crate) struct Links<C> {
-    slots: SlotMap<LinkKey, Link<C>>,
-    tokens: BTreeMap<Token, LinkKey>,
-    timers: BTreeSet<(Instant, LinkKey)>,
-    queues: [VecDeque<LinkKey>; WANTS],
+pub(crate) struct Connections<C> {
+    slots: SlotMap<ConnKey, Place<C>>,
+    tokens: BTreeMap<Token, ConnKey>,
+    timers: BTreeSet<(Instant, ConnKey)>,
+    queues: [VecDeque<ConnKey>; WANTS],
     /// Cells that the first reader has lent in its turn.
     lent_in_turn: u32,
 }
 
-impl<C> Links<C> {
+impl<C> Connections<C> {
     pub(crate) fn new() -> Self {
-        Links {
+        Connections {
             slots: SlotMap::with_key(),
             tokens: BTreeMap::new(),
             timers: BTreeSet::new(),
@@ -104,41 +104,41 @@ impl<C> Links<C> {
     }
 
     /// Makes a place for a connection that is dialled, which has failed until it is [set](Self::set_stage).
-    pub(crate) fn insert(&mut self, peer: IpAddr) -> LinkKey {
+    pub(crate) fn insert(&mut self, peer: IpAddr) -> ConnKey {
         let stage = Stage::Failed(ConnectionError::NoAnswer);
-        self.slots.insert(Link { stage, peer, token: None, timer: None, wants: [false; WANTS] })
+        self.slots.insert(Place { stage, peer, token: None, timer: None, wants: [false; WANTS] })
     }
 
     /// Makes a place for a connection that waits for its dialler. One whose token is taken has failed already.
-    pub(crate) fn insert_waiting(&mut self, options: ConnectionOptions, deadline: Instant) -> LinkKey {
+    pub(crate) fn insert_waiting(&mut self, options: ConnectionOptions, deadline: Instant) -> ConnKey {
         let key = self.insert(options.peer.ip().to_canonical());
         let token = options.secrets.token;
         if let Entry::Vacant(entry) = self.tokens.entry(token) {
             entry.insert(key);
-            let link = &mut self.slots[key];
-            link.token = Some(token);
-            link.stage = Stage::Waiting { options: Box::new(options), deadline };
+            let place = &mut self.slots[key];
+            place.token = Some(token);
+            place.stage = Stage::Waiting { options: Box::new(options), deadline };
             self.set_timer(key, Some(deadline));
         }
         key
     }
 
-    pub(crate) fn get(&self, key: LinkKey) -> Option<&Link<C>> {
+    pub(crate) fn get(&self, key: ConnKey) -> Option<&Place<C>> {
         self.slots.get(key)
     }
 
-    pub(crate) fn set_stage(&mut self, key: LinkKey, stage: Stage<C>) {
-        if let Some(link) = self.slots.get_mut(key) {
-            link.stage = stage;
+    pub(crate) fn set_stage(&mut self, key: ConnKey, stage: Stage<C>) {
+        if let Some(place) = self.slots.get_mut(key) {
+            place.stage = stage;
         }
     }
 
-    pub(crate) fn by_token(&self, token: &Token) -> Option<LinkKey> {
+    pub(crate) fn by_token(&self, token: &Token) -> Option<ConnKey> {
         self.tokens.get(token).copied()
     }
 
     /// What a connection that waits for its dialler was to be, and until when.
-    pub(crate) fn waiting(&self, key: LinkKey) -> Option<(&ConnectionOptions, Instant)> {
+    pub(crate) fn waiting(&self, key: ConnKey) -> Option<(&ConnectionOptions, Instant)> {
         match &self.slots.get(key)?.stage {
             Stage::Waiting { options, deadline } => Some((options, *deadline)),
             Stage::Live(_) | Stage::Failed(_) => None,
@@ -146,23 +146,23 @@ impl<C> Links<C> {
     }
 
     /// The dialler has come: the connection has failed until it is [set](Self::set_stage).
-    pub(crate) fn take_waiting(&mut self, key: LinkKey) -> Option<(ConnectionOptions, Instant)> {
+    pub(crate) fn take_waiting(&mut self, key: ConnKey) -> Option<(ConnectionOptions, Instant)> {
         self.waiting(key)?;
-        let link = self.slots.get_mut(key)?;
-        match core::mem::replace(&mut link.stage, Stage::Failed(ConnectionError::NoAnswer)) {
+        let place = self.slots.get_mut(key)?;
+        match core::mem::replace(&mut place.stage, Stage::Failed(ConnectionError::NoAnswer)) {
             Stage::Waiting { options, deadline } => Some((*options, deadline)),
             Stage::Live(_) | Stage::Failed(_) => None,
         }
     }
 
-    pub(crate) fn live(&self, key: LinkKey) -> Option<&C> {
+    pub(crate) fn live(&self, key: ConnKey) -> Option<&C> {
         match &self.slots.get(key)?.stage {
             Stage::Live(connection) => Some(connection),
             Stage::Waiting { .. } | Stage::Failed(_) => None,
         }
     }
 
-    pub(crate) fn live_mut(&mut self, key: LinkKey) -> Option<&mut C> {
+    pub(crate) fn live_mut(&mut self, key: ConnKey) -> Option<&mut C> {
         match &mut self.slots.get_mut(key)?.stage {
             Stage::Live(connection) => Some(connection),
             Stage::Waiting { .. } | Stage::Failed(_) => None,
@@ -170,36 +170,36 @@ impl<C> Links<C> {
     }
 
     /// All connections that live.
-    pub(crate) fn all_live(&self) -> impl Iterator<Item = (LinkKey, &C)> {
-        self.slots.iter().filter_map(|(key, link)| match &link.stage {
+    pub(crate) fn all_live(&self) -> impl Iterator<Item = (ConnKey, &C)> {
+        self.slots.iter().filter_map(|(key, place)| match &place.stage {
             Stage::Live(connection) => Some((key, &**connection)),
             Stage::Waiting { .. } | Stage::Failed(_) => None,
         })
     }
 
     /// The names of all that live.
-    pub(crate) fn live_keys(&self) -> Vec<LinkKey> {
+    pub(crate) fn live_keys(&self) -> Vec<ConnKey> {
         self.all_live().map(|(key, _)| key).collect()
     }
 
     /// Puts a connection into a queue, if it does not stand there.
-    pub(crate) fn note(&mut self, key: LinkKey, want: Want) {
-        if let Some(link) = self.slots.get_mut(key)
-            && !core::mem::replace(&mut link.wants[want as usize], true)
+    pub(crate) fn note(&mut self, key: ConnKey, want: Want) {
+        if let Some(place) = self.slots.get_mut(key)
+            && !core::mem::replace(&mut place.wants[want as usize], true)
         {
             self.queues[want as usize].push_back(key);
         }
     }
 
     /// Puts a connection into a queue, if it lives and says that it wants that.
-    pub(crate) fn note_if(&mut self, key: LinkKey, want: Want, wants: impl FnOnce(&C) -> bool) {
+    pub(crate) fn note_if(&mut self, key: ConnKey, want: Want, wants: impl FnOnce(&C) -> bool) {
         if self.live(key).is_some_and(wants) {
             self.note(key, want);
         }
     }
 
     /// Who is first in a queue.
-    pub(crate) fn first(&self, want: Want) -> Option<LinkKey> {
+    pub(crate) fn first(&self, want: Want) -> Option<ConnKey> {
         self.queues[want as usize].front().copied()
     }
 
@@ -227,9 +227,9 @@ impl<C> Links<C> {
             self.lent_in_turn = 0;
         }
         if let Some(key) = self.queues[want as usize].pop_front()
-            && let Some(link) = self.slots.get_mut(key)
+            && let Some(place) = self.slots.get_mut(key)
         {
-            link.wants[want as usize] = false;
+            place.wants[want as usize] = false;
         }
     }
 
@@ -239,29 +239,29 @@ impl<C> Links<C> {
 
     /// A connection whose time has come, and how late we are, if that is so much that nobody looked meanwhile. It has
     /// no timer then.
-    pub(crate) fn due(&mut self, now: Instant) -> Option<(LinkKey, Option<Duration>)> {
+    pub(crate) fn due(&mut self, now: Instant) -> Option<(ConnKey, Option<Duration>)> {
         let &(at, key) = self.timers.first().filter(|(at, _)| *at <= now)?;
         self.timers.remove(&(at, key));
-        if let Some(link) = self.slots.get_mut(key) {
-            link.timer = None;
+        if let Some(place) = self.slots.get_mut(key) {
+            place.timer = None;
         }
         Some((key, Some(now.since(at)).filter(|late| *late >= LATE_MIN)))
     }
 
     /// A connection is to be looked at by then. A timer that is too early costs a look; moving it with every packet
     /// would cost more.
-    pub(crate) fn look_at(&mut self, key: LinkKey, at: Option<Instant>) {
-        let set = self.slots.get(key).and_then(|link| link.timer);
+    pub(crate) fn look_at(&mut self, key: ConnKey, at: Option<Instant>) {
+        let set = self.slots.get(key).and_then(|place| place.timer);
         if at.is_some_and(|at| set.is_none_or(|set| at < set)) {
             self.set_timer(key, at);
         }
     }
 
-    fn set_timer(&mut self, key: LinkKey, timer: Option<Instant>) {
-        let Some(link) = self.slots.get_mut(key) else {
+    fn set_timer(&mut self, key: ConnKey, timer: Option<Instant>) {
+        let Some(place) = self.slots.get_mut(key) else {
             return;
         };
-        if let Some(old) = core::mem::replace(&mut link.timer, timer) {
+        if let Some(old) = core::mem::replace(&mut place.timer, timer) {
             self.timers.remove(&(old, key));
         }
         if let Some(new) = timer {
@@ -273,13 +273,13 @@ impl<C> Links<C> {
     /// after it.
     pub(crate) fn event_of(
         &mut self,
-        key: LinkKey,
+        key: ConnKey,
         poll: impl FnOnce(&mut C) -> Option<ConnectionEvent>,
     ) -> (Option<ConnectionEvent>, bool) {
-        let Some(link) = self.slots.get_mut(key) else {
+        let Some(place) = self.slots.get_mut(key) else {
             return (None, false);
         };
-        let (event, is_last) = match &mut link.stage {
+        let (event, is_last) = match &mut place.stage {
             Stage::Live(connection) => (poll(connection), false),
             Stage::Failed(error) => (Some(ConnectionEvent::Ended(error.clone())), true),
             Stage::Waiting { .. } => (None, false),
@@ -291,14 +291,14 @@ impl<C> Links<C> {
     }
 
     /// The token was used, or never will be.
-    pub(crate) fn spend_token(&mut self, key: LinkKey) {
-        if let Some(token) = self.slots.get_mut(key).and_then(|link| link.token.take()) {
+    pub(crate) fn spend_token(&mut self, key: ConnKey) {
+        if let Some(token) = self.slots.get_mut(key).and_then(|place| place.token.take()) {
             self.tokens.remove(&token);
         }
     }
 
     /// Forgets a connection. Queues pass over it.
-    pub(crate) fn remove(&mut self, key: LinkKey) -> Option<Link<C>> {
+    pub(crate) fn remove(&mut self, key: ConnKey) -> Option<Place<C>> {
         self.set_timer(key, None);
         self.spend_token(key);
         self.slots.remove(key)
