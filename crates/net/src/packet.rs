@@ -24,8 +24,8 @@ pub fn declared_bytes(packet: &[u8]) -> Option<usize> {
     }
 }
 
-/// Where the header of TCP that begins at `start` ends by its own length, if that byte is there; what follows it may not
-/// be.
+/// Where the header of TCP that begins at `start` ends by its own length, if that byte is there; what follows may be
+/// missing.
 pub(crate) fn tcp_end(packet: &[u8], start: usize) -> Option<usize> {
     Some(start + 4 * usize::from(packet.get(start + 12)? >> 4))
 }
@@ -91,8 +91,8 @@ fn pseudo_header(packet: &[u8], segment_bytes: usize, protocol: u8) -> u64 {
 }
 
 /// The sum of 16-bit words of RFC 1071. Words of 32 bits in the machine's own order are added instead, which folds to
-/// the same with its two bytes in that order, and which a processor does several at a time: every byte that a stack of a
-/// relay's sends is added up here.
+/// the same with its two bytes in that order, and which a processor does several at a time: every byte that a stack of
+/// a relay's sends is added up here.
 fn sum(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<4>();
     let words: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();

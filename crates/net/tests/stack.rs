@@ -558,8 +558,8 @@ fn much_goes_through_a_device_in_large_pieces(stacks: [Stack; 2]) {
     assert_eq!(ends.longest, STACK.packet_bytes_max.into());
     let least = (2 * CONNECTIONS * BYTES_EACH / usize::from(STACK.packet_bytes_max)) as u64;
     assert!(counters.stack_packets_received > least && counters.stack_packets_sent > least);
-    assert!(counters.stack_packets_received > 4 * counters.stack_recvs);
-    assert!(counters.stack_packets_sent > 4 * counters.stack_sends);
+    assert!(counters.stack_packets_received > 2 * counters.stack_recvs);
+    assert!(counters.stack_packets_sent > 2 * counters.stack_sends);
 }
 
 /// Every byte is looked at where it arrives.

@@ -1,6 +1,5 @@
-//! Packets between a stack's device and whoever it is joined to: as they are on a wire here, and as few at a time as the
-//! kernel lets them be there. Packets of a connection that come together cost one system call and one way through the
-//! kernel's TCP, in either direction.
+//! Packets between a stack's device and its node. The node has them as they are on a wire. The kernel has those of one
+//! connection that come together as one, so they cost one system call and one way through its TCP, in either direction.
 //!
 //! Bounds: a round of [`Inbound`] is over when it has brought [`ROUND_BYTES`], and so at most [`ROUND_BYTES_MAX`]; what
 //! goes out is a part of the caller's buffer and needs none.
@@ -37,8 +36,8 @@ pub(crate) struct Inbound {
 }
 
 impl Inbound {
-    /// Reads what a stack sends, for one round, and hands it on. Returns how many bytes of packets, and whether there may
-    /// be more. A frame that is none goes nowhere.
+    /// Reads what a stack sends, for one round, and hands it on. Returns how many bytes of packets, and whether there
+    /// may be more. A frame that is none goes nowhere.
     pub fn recv(
         &mut self,
         device: &Tun,
