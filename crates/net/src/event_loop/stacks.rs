@@ -161,7 +161,7 @@ impl Stacks {
 
     /// Hands a stack packets; what it does not take is lost.
     pub fn send(&mut self, id: StackId, stride: usize, packets: &mut [u8], counters: &mut Counters) {
-        let Some(open) = self.of(id) else { return };
+        let Some(open) = self.of(id).filter(|_| !packets.is_empty()) else { return };
         let is_down = stack::send(&open.stack.device, stride, packets, counters);
         if is_down && !open.is_down {
             log::warn!("The device of a stack is down: its circuits stand still, and new ones take others");

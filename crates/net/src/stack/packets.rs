@@ -112,6 +112,9 @@ impl Inbound {
 
 /// Hands a stack packets that are cut every `stride` bytes, those of one connection as one where its device takes them
 /// so. What it does not take is lost. Says whether the device turned out to be down, or gone.
+///
+/// The packets are as they were sent, of which the node has made sure, as ESP does: the kernel does not look at the
+/// checksums of those that it gets as one.
 pub(crate) fn send(device: &Tun, stride: usize, packets: &mut [u8], counters: &mut Counters) -> bool {
     let stride = stride.max(1);
     let (mut rest, mut is_down) = (packets, false);
