@@ -13,6 +13,7 @@ pub mod handshake;
 pub mod link;
 pub mod mutate;
 pub mod offer;
+pub mod offload;
 pub mod quic;
 pub mod relay;
 pub mod shards;
@@ -39,6 +40,7 @@ pub const TARGETS: &[Target] = &[
     ("link", link::run, link::seeds),
     ("credit", credit::run, credit::seeds),
     ("offer", offer::run, offer::seeds),
+    ("offload", offload::run, offload::seeds),
     ("quic", quic::run, quic::seeds),
     ("relay", relay::run, relay::seeds),
     ("shards", shards::run, shards::seeds),

@@ -5,8 +5,8 @@
 //! [`Summary`] tells how it went and whether the emulator kept up.
 //!
 //! A packet's way: a host's kernel hands it over unsegmented (`hosts`), it is stamped and cut into what a wire would
-//! carry (`offload`), may meet an attacker (`attack`), meets its fate (`heddle-netem`), and is given to the other
-//! host's kernel when it is due (`engine`).
+//! carry (`heddle_net::offload`), may meet an attacker (`attack`), meets its fate (`heddle-netem`), and is given to the
+//! other host's kernel when it is due (`engine`), with others that arrived then (`arrivals`).
 //!
 //! Nothing has a name outside the program and nothing outlives it: namespaces and devices are held by descriptors, and
 //! programs are in a process namespace that ends with the emulator (`programs`).
@@ -14,14 +14,13 @@
 //! Budget: about 40 000 packets per second in all on two cores that also run the programs. Beyond, a run says that it
 //! is invalid.
 
+mod arrivals;
 mod attack;
 mod engine;
 mod forge;
 mod histogram;
 mod hosts;
-mod offload;
 mod options;
-mod packet;
 mod packet_threads;
 mod pcapng;
 mod programs;

@@ -45,6 +45,14 @@ pub struct Counters {
     pub datagram_sends_blocked: u64,
     /// Datagrams that were not sent, because too many waited already or the kernel refused them (not calls).
     pub datagrams_dropped: u64,
+    /// Reads of stacks' devices.
+    pub stack_recvs: u64,
+    /// Packets that stacks sent, as they are on a wire (not calls).
+    pub stack_packets_received: u64,
+    /// Writes to stacks' devices.
+    pub stack_sends: u64,
+    /// Packets that stacks took (not calls).
+    pub stack_packets_sent: u64,
     /// Packets that a stack did not take (not calls).
     pub stack_packets_lost: u64,
     /// Sockets opened, by us or by peers (not calls).

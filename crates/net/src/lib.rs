@@ -11,8 +11,8 @@
 //!
 //! [`time_buckets`] are what distributions of times are counted in.
 //!
-//! For emulated networks there are [`namespace`], [`netlink`] and [`tun`], [`realtime`] for who drives them, and
-//! [`tcp_diag`] for who looks at their connections.
+//! For emulated networks there are [`namespace`], [`netlink`] and [`tun`], what a card does at a device's other side
+//! ([`offload`], [`packet`]), [`realtime`] for who drives them, and [`tcp_diag`] for who looks at their connections.
 //!
 //! Linux only: the loop is edge-triggered `epoll`, woken by `eventfd`.
 
@@ -24,7 +24,9 @@ mod event_loop;
 mod mailbox;
 pub mod namespace;
 pub mod netlink;
+pub mod offload;
 mod options;
+pub mod packet;
 mod port;
 pub mod process;
 pub mod realtime;

@@ -19,6 +19,7 @@ const RTM_NEWADDR: u16 = 20;
 const RTM_NEWROUTE: u16 = 24;
 const IFLA_MTU: u16 = 4;
 const IFLA_TXQLEN: u16 = 13;
+const IFLA_GSO_MAX_SEGS: u16 = 40;
 const IFF_UP: u32 = 1;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
@@ -93,6 +94,12 @@ impl Netlink {
             message.attribute(IFLA_MTU, &mtu_bytes.to_ne_bytes());
             message.attribute(IFLA_TXQLEN, &queue_packets.to_ne_bytes());
         })
+    }
+
+    /// Sets how many packets a device cuts of what the kernel hands it at once, at most; the kernel cuts what would be
+    /// more.
+    pub(crate) fn limit_segments(&mut self, device: Device, packets: u32) -> io::Result<()> {
+        self.change(device, 0, |message| message.attribute(IFLA_GSO_MAX_SEGS, &packets.to_ne_bytes()))
     }
 
     /// Gives a device an address, and only that: no route to any neighbour comes with it.

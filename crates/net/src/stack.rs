@@ -15,12 +15,16 @@
 //! in advance, so that no circuit waits for it. After the device is there it has no rights any more, and nothing
 //! open but its socket to the relay: of its namespace it can change nothing.
 //!
+//! The device is one that segments, checksums and coalesces in the kernel's eyes ([`packets`] does it), or a plain one
+//! where the system has no other.
+//!
 //! Nothing of it has a name or stays: the helper ends when its socket does, and the namespace with the helper, the
 //! device and the sockets. Without the helper what is there works on, connections are accepted, and no new ones are
 //! made when those that it made in advance are used up.
 
 mod handover;
 mod helper;
+mod packets;
 
 use crate::options::Options;
 use crate::tun::Tun;
@@ -37,9 +41,14 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 pub(crate) use handover::SOCKETS_MAX as PARCEL_SOCKETS_MAX;
+pub(crate) use packets::{Inbound, send};
 
 /// How long the helper may take for all that is made at the start.
 const SETUP_MAX: Duration = Duration::from_secs(20);
+
+/// Packets of the wire that the kernel hands over as one at most: 64 KiB hold 51 of the longest. A peer that has asked
+/// for segments of a few bytes gets no more of them for one read of the device.
+const FRAME_PACKETS_MAX: usize = 64;
 
 /// What may be chosen about a stack beside what its node asks for.
 #[derive(Clone, Debug, Default)]
@@ -48,6 +57,9 @@ pub struct StackSetup {
     pub congestion_control: Option<String>,
     /// Options of its sockets.
     pub sockets: Options,
+    /// Whether its device takes and gives packets as they are on a wire, as where the system has no other: a system
+    /// call, and the kernel's whole way, for each.
+    pub plain_device: bool,
 }
 
 /// A stack, made and not used yet.
@@ -56,7 +68,6 @@ pub struct Stack {
     pub(crate) device: Tun,
     /// In the order of [`StackOptions::ports`].
     pub(crate) listeners: Vec<TcpListener>,
-    pub(crate) packet_bytes_max: usize,
     /// Settings that the system refused to have written.
     unwritten: Vec<&'static str>,
     /// The helper; `None` when it is gone.
@@ -101,11 +112,11 @@ impl Stack {
         let heard = sockopt::set_socket_timeout(&helper.socket, sockopt::Timeout::Recv, Some(SETUP_MAX))
             .map_err(io::Error::from)
             .and_then(|()| handover::receive(&helper.socket));
-        let (made, unwritten) = match heard {
-            Ok(Some(Parcel::Made { descriptors, unwritten }))
+        let (made, unwritten, has_header) = match heard {
+            Ok(Some(Parcel::Made { descriptors, unwritten, has_header }))
                 if descriptors.len() == options.ports.len() + 1 =>
             {
-                (descriptors, unwritten)
+                (descriptors, unwritten, has_header)
             }
             Ok(Some(Parcel::Refused { step, error })) => {
                 let step = helper::STEPS.get(usize::from(step)).copied().unwrap_or("making it");
@@ -117,14 +128,13 @@ impl Stack {
             Err(error) => return Err(StackError { step: "hearing of its helper", error }),
         };
         let mut made = made.into_iter();
-        let device = made.next().map(Tun::from_fd);
+        let device = made.next().map(|fd| Tun::from_fd(fd, has_header));
         let device = device.ok_or(StackError { step: "making it", error: io::ErrorKind::NotFound.into() })?;
         let ready = handover::set_nonblocking(&helper.socket);
         ready.map_err(|error| StackError { step: "hearing of its helper", error: error.into() })?;
         Ok(Stack {
             device,
             listeners: made.map(TcpListener::from).collect(),
-            packet_bytes_max: options.packet_bytes_max.into(),
             unwritten: settings(unwritten),
             helper: Some(helper),
         })
@@ -133,6 +143,11 @@ impl Stack {
     /// Settings of its namespace that the system refused to have written, without which it works less well.
     pub fn unwritten_settings(&self) -> &[&'static str] {
         &self.unwritten
+    }
+
+    /// Whether its device takes and gives packets one by one.
+    pub fn has_plain_device(&self) -> bool {
+        !self.device.has_header()
     }
 
     /// The process that makes its sockets, unless it is gone.

@@ -2,8 +2,8 @@
 //!
 //! The kernel hands over what a card that segments and checksums by itself would get: packets of up to 64 KiB, each
 //! behind a [`HEADER_BYTES`] header that says what is still to be done (`struct virtio_net_hdr`, VIRTIO 1.2, section
-//! 5.1.6). It takes packets in the same form. A relay's own stacks have plain devices instead, with packets as they are
-//! on a wire.
+//! 5.1.6). It takes packets in the same form. A plain device has packets as they are on a wire instead, for relays' own
+//! stacks where the system gives them no better one.
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -20,6 +20,7 @@ pub const FRAME_BYTES_MAX: usize = HEADER_BYTES + 65_535;
 #[derive(Debug)]
 pub struct Tun {
     fd: OwnedFd,
+    has_header: bool,
 }
 
 impl Tun {
@@ -30,7 +31,7 @@ impl Tun {
     /// Those of opening `device`, EPERM without CAP_NET_ADMIN over the namespace, EBUSY when the name is taken, EINVAL
     /// when it is longer than 15 bytes.
     pub fn open(device: &Path, name: &str) -> io::Result<Tun> {
-        let tun = Tun::make(device, name, libc::IFF_VNET_HDR)?;
+        let tun = Tun::make(device, name, true)?;
         set_header(&tun.fd)?;
         let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
         // UDP came in Linux 6.2; without it the kernel segments datagrams itself.
@@ -46,15 +47,20 @@ impl Tun {
     ///
     /// As of [`Self::open`].
     pub(crate) fn open_plain(device: &Path, name: &str) -> io::Result<Tun> {
-        Tun::make(device, name, 0)
+        Tun::make(device, name, false)
     }
 
-    /// A device that somebody else made.
-    pub(crate) fn from_fd(fd: OwnedFd) -> Tun {
-        Tun { fd }
+    /// A device that somebody else made, plain or with a header.
+    pub(crate) fn from_fd(fd: OwnedFd, has_header: bool) -> Tun {
+        Tun { fd, has_header }
     }
 
-    fn make(device: &Path, name: &str, more: libc::c_int) -> io::Result<Tun> {
+    /// Whether a header stands in front of each packet, and the kernel leaves segmenting and checksums to us.
+    pub(crate) fn has_header(&self) -> bool {
+        self.has_header
+    }
+
+    fn make(device: &Path, name: &str, has_header: bool) -> io::Result<Tun> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let fd = rustix::fs::open(device, flags, Mode::empty())?;
         let mut request = [0; size_of::<libc::ifreq>()];
@@ -62,13 +68,14 @@ impl Tun {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         request[..name.len()].copy_from_slice(name.as_bytes());
-        let kind = (libc::IFF_TUN | libc::IFF_NO_PI | more) as u16;
+        let header = if has_header { libc::IFF_VNET_HDR } else { 0 };
+        let kind = (libc::IFF_TUN | libc::IFF_NO_PI | header) as u16;
         request[libc::IFNAMSIZ..libc::IFNAMSIZ + 2].copy_from_slice(&kind.to_ne_bytes());
         // SAFETY: TUNSETIFF reads and writes a `struct ifreq`, and the array has its size.
         #[allow(unsafe_code)]
         let result = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF, request.as_mut_ptr()) };
         done(result)?;
-        Ok(Tun { fd })
+        Ok(Tun { fd, has_header })
     }
 
     /// Reads the next packet of the host, with its header if it has one, or `None` when there is none.

@@ -6,7 +6,7 @@
 #[path = "support/not_run.rs"]
 mod not_run;
 
-use heddle_net::{EventLoop, LoopHandle, Options, Stack, StackSetup};
+use heddle_net::{Counters, EventLoop, LoopHandle, Options, Stack, StackSetup};
 use heddle_seam::language::Plain;
 use heddle_seam::node::{Input, Node, Output, SocketError, SocketId, StackId, StackOptions};
 use heddle_seam::time::Instant;
@@ -29,6 +29,8 @@ const LISTENER: StackId = StackId(1);
 
 /// Bytes of a header of IPv4.
 const IP_LEN: usize = 20;
+/// Bytes of packets that are handed over at once.
+const TOGETHER_MAX: usize = 64 * 1024;
 
 /// Connections of the first part, and what each carries there and back.
 const CONNECTIONS: usize = 400;
@@ -56,6 +58,10 @@ struct Plan {
     /// Bytes of the longest packet that the wire carries.
     carries: usize,
     marks: bool,
+    /// Packets of one length go on together, with one behind them that is shorter.
+    together: bool,
+    /// What happens to packets on the wire, by chance.
+    mishaps: Option<Mishaps>,
     /// Connections that somebody begins and never completes, before the first of ours.
     flood: u32,
     /// Where one more connection goes that the test asks for.
@@ -70,6 +76,8 @@ impl Default for Plan {
             keeps: false,
             carries: usize::MAX,
             marks: false,
+            together: false,
+            mishaps: None,
             flood: 0,
             next_port: PORT,
         }
@@ -157,12 +165,32 @@ impl Ends {
                 continue;
             }
             let mut packet = packet.to_vec();
+            assert!(is_sound(&packet), "{packet:?}");
             self.longest = self.longest.max(packet.len());
             self.opened_with_bytes += usize::from(opens_with_bytes(&packet));
             self.marks.look(&mut packet, self.plan.marks);
             let (source, rest) = packet[12..].split_at_mut(4);
             source.swap_with_slice(&mut rest[..4]);
-            self.outputs.push_back((Output::Packets { stack: to, stride: packet.len() }, packet));
+            let all = match &mut self.plan.mishaps {
+                None => vec![packet],
+                Some(mishaps) => mishaps.befall(to, packet),
+            };
+            all.into_iter().for_each(|packet| self.hand_over(to, packet));
+        }
+    }
+
+    fn hand_over(&mut self, to: StackId, packet: Vec<u8>) {
+        match self.outputs.back_mut() {
+            Some((Output::Packets { stack, stride }, before))
+                if self.plan.together
+                    && *stack == to
+                    && before.len().is_multiple_of(*stride)
+                    && packet.len() <= *stride
+                    && before.len() + packet.len() <= TOGETHER_MAX =>
+            {
+                before.extend(packet);
+            }
+            _ => self.outputs.push_back((Output::Packets { stack: to, stride: packet.len() }, packet)),
         }
     }
 
@@ -280,11 +308,80 @@ impl Marks {
     }
 }
 
-/// The Internet's checksum (RFC 1071) of bytes in even numbers.
+/// A wire on which packets are lost, come twice and out of order, and come with others that are none.
+struct Mishaps {
+    state: u64,
+    /// One that comes later than the next, and where to.
+    late: Option<(StackId, Vec<u8>)>,
+}
+
+impl Mishaps {
+    /// Those of a seed.
+    fn new(seed: u64) -> Mishaps {
+        Mishaps { state: seed, late: None }
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        // Knuth's generator.
+        self.state =
+            self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.state >> 33) % bound
+    }
+
+    /// What arrives in the place of a packet.
+    fn befall(&mut self, to: StackId, packet: Vec<u8>) -> Vec<Vec<u8>> {
+        let mut all = match self.below(100) {
+            0 => Vec::new(),
+            1 => vec![packet.clone(), packet],
+            2 if self.late.is_none() => {
+                self.late = Some((to, packet));
+                Vec::new()
+            }
+            3..6 => vec![self.spoil(packet.clone()), packet],
+            6..9 => {
+                let spoilt = self.spoil(packet.clone());
+                vec![packet, spoilt]
+            }
+            _ => vec![packet],
+        };
+        let late = self.late.take_if(|(late_to, _)| *late_to == to && !all.is_empty());
+        all.extend(late.map(|(_, packet)| packet));
+        all
+    }
+
+    /// Another packet like this one, which no kernel takes for a segment of it.
+    fn spoil(&mut self, mut packet: Vec<u8>) -> Vec<u8> {
+        match self.below(8) {
+            0 => packet[6] |= 0x20,
+            1 => packet[7] = 1,
+            2 => packet[9] = 17,
+            3 => packet[0] = 0x65,
+            4 => packet[0] = 0x46,
+            5 => packet[3] ^= 1,
+            6 => packet[IP_LEN + 12] = 0x10,
+            _ => packet.truncate(1 + self.below(60) as usize),
+        }
+        if packet.len() >= IP_LEN && packet[0] == 0x45 {
+            packet[10..12].fill(0);
+            let sum = checksum(&[&packet[..IP_LEN]]);
+            packet[10..12].copy_from_slice(&sum);
+        }
+        packet
+    }
+}
+
+/// Whether a segment is as long as its packet says and both checksums are right.
+fn is_sound(packet: &[u8]) -> bool {
+    let tcp_len = (packet.len() - IP_LEN) as u16;
+    packet[2..4] == (packet.len() as u16).to_be_bytes()
+        && checksum(&[&packet[..IP_LEN]]) == [0, 0]
+        && checksum(&[&packet[12..IP_LEN], &[0, 6], &tcp_len.to_be_bytes(), &packet[IP_LEN..]]) == [0, 0]
+}
+
+/// The Internet's checksum (RFC 1071) of parts that have even numbers of bytes, but the last.
 fn checksum(parts: &[&[u8]]) -> [u8; 2] {
-    let words =
-        parts.iter().flat_map(|part| part.chunks(2)).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
-    let mut sum: u32 = words.sum();
+    let word = |word: &[u8]| u32::from(word[0]) << 8 | u32::from(*word.get(1).unwrap_or(&0));
+    let mut sum: u32 = parts.iter().flat_map(|part| part.chunks(2)).map(word).sum();
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }
@@ -337,7 +434,9 @@ fn main() {
     };
     let pair = || [open(), open()];
     no_helper_outlives_its_stack(open());
-    let [first, narrow, flooded, full, down] = [(); 5].map(|()| pair());
+    let [first, narrow, flooded, full, down, bulk, mishaps] = [(); 7].map(|()| pair());
+    let plain_setup = StackSetup { plain_device: true, ..setup.clone() };
+    let plain = [(); 2].map(|()| Stack::open(&STACK, &plain_setup).expect("others were made"));
     let helpers = first.each_ref().map(|stack| stack.helper_pid().expect("it runs"));
     helpers_have_no_rights(helpers);
     let is_set = first[0].unwritten_settings().is_empty();
@@ -345,6 +444,9 @@ fn main() {
     connections_work_and_outlive_the_helper(first, helpers, is_set);
     the_first_port_has_places_where_the_others_have_none(full);
     a_device_that_is_down_is_told(down);
+    a_plain_device_takes_packets_one_by_one(plain);
+    much_goes_through_a_device_in_large_pieces(bulk);
+    streams_arrive_whatever_happens_to_packets(mishaps);
     if is_set {
         a_path_that_carries_less_carries_nevertheless(narrow);
         openings_that_nobody_completes_keep_nobody_out(flooded);
@@ -417,6 +519,54 @@ fn a_device_that_is_down_is_told(stacks: [Stack; 2]) {
         assert_eq!(hear(news), News::Refuses);
         assert!(handle.counters().stack_packets_lost > 0);
     });
+}
+
+/// How many connections of a plan brought everything back, and what it took.
+fn carried(stacks: [Stack; 2], plan: Plan) -> (Ends, Counters) {
+    let connections = plan.connections;
+    let mut counters = Counters::default();
+    let ends = run(stacks, plan, Options::default(), |handle, news| {
+        assert!((0..connections).all(|_| hear(news) == News::Done));
+        counters = handle.counters();
+    });
+    let Counters { stack_packets_received, stack_recvs, stack_packets_sent, stack_sends, .. } = counters;
+    println!(
+        "{stack_packets_received} packets from devices by {stack_recvs} calls, {stack_packets_sent} to them by \
+         {stack_sends}"
+    );
+    (ends, counters)
+}
+
+fn a_plain_device_takes_packets_one_by_one(stacks: [Stack; 2]) {
+    assert!(stacks.iter().all(Stack::has_plain_device));
+    let plan = Plan { connections: 4, bytes_each: 1_000_000, together: true, ..Plan::default() };
+    let (ends, counters) = carried(stacks, plan);
+    assert!(counters.stack_packets_received < counters.stack_recvs);
+    assert_eq!((counters.stack_packets_sent, counters.stack_packets_lost), (counters.stack_sends, 0));
+    assert_eq!(ends.longest, STACK.packet_bytes_max.into());
+}
+
+/// Packets are as long as over a plain device, and as many, but for acknowledgements.
+fn much_goes_through_a_device_in_large_pieces(stacks: [Stack; 2]) {
+    if stacks.iter().any(Stack::has_plain_device) {
+        return not_run("packets that go through a device together, because it has no offloads");
+    }
+    const CONNECTIONS: usize = 4;
+    const BYTES_EACH: usize = 4_000_000;
+    let plan = Plan { connections: CONNECTIONS, bytes_each: BYTES_EACH, together: true, ..Plan::default() };
+    let (ends, counters) = carried(stacks, plan);
+    assert_eq!(ends.longest, STACK.packet_bytes_max.into());
+    let least = (2 * CONNECTIONS * BYTES_EACH / usize::from(STACK.packet_bytes_max)) as u64;
+    assert!(counters.stack_packets_received > least && counters.stack_packets_sent > least);
+    assert!(counters.stack_packets_received > 2 * counters.stack_recvs);
+    assert!(counters.stack_packets_sent > 2 * counters.stack_sends);
+}
+
+/// Every byte is looked at where it arrives.
+fn streams_arrive_whatever_happens_to_packets(stacks: [Stack; 2]) {
+    let (connections, mishaps) = (40, Some(Mishaps::new(7)));
+    let plan = Plan { connections, bytes_each: 200_000, together: true, mishaps, ..Plan::default() };
+    carried(stacks, plan);
 }
 
 fn a_path_that_carries_less_carries_nevertheless(stacks: [Stack; 2]) {

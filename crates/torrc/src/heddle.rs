@@ -29,7 +29,7 @@ pub struct HeddleOptions {
     pub udp_port: UdpPort,
     /// `HeddleUDPOffload`: whether UDP ports use what the kernel has to carry many datagrams at once, to tell
     /// congestion marks and addresses, and never to fragment. Without, datagrams go one by one and are at most 1350
-    /// bytes long.
+    /// bytes long, and packets of stacks go one by one, too.
     pub udp_offload: bool,
     /// `HeddleTimings`: whether metrics tell how long the steps of datagrams' ways, cells and the event loop take, for
     /// experiments.

@@ -32,6 +32,7 @@ impl Stacks {
         let mut setup = StackSetup {
             congestion_control: Some(chosen.unwrap_or(CONGESTION_CONTROL).to_owned()),
             sockets: sockets.clone(),
+            plain_device: !options.heddle.udp_offload,
         };
         let is_chosen = chosen.is_some();
         let mut stacks = Stacks::default();
@@ -48,7 +49,10 @@ impl Stacks {
                 match opened {
                     Ok(stack) => {
                         // All of them are refused the same.
-                        stacks.warnings.extend(worse(name, &stack).filter(|_| shard == 0));
+                        if shard == 0 {
+                            stacks.warnings.extend(worse(name, &stack));
+                            stacks.warnings.extend(slower(name, &stack).filter(|_| !setup.plain_device));
+                        }
                         stacks.open.insert((shard, name), stack);
                     }
                     Err(error) if error.is_congestion_control() => return Err(unknown(&setup).into()),
@@ -97,6 +101,15 @@ fn worse(transport: &str, stack: &Stack) -> Option<String> {
             "{transport} works less well than it could, because this system does not let the relay set {} in its own \
              network namespaces",
             settings.join(", ")
+        )
+    })
+}
+
+fn slower(transport: &str, stack: &Stack) -> Option<String> {
+    stack.has_plain_device().then(|| {
+        format!(
+            "{transport} takes more processor time than it could, because this system's /dev/net/tun leaves no segmenting \
+             to the relay: each packet is handed over by itself"
         )
     })
 }

@@ -8,12 +8,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use heddle_net::packet;
 use heddle_netem::units::read;
 use heddle_netem::{HostId, Instant as Time, Rng, Seed};
 use serde::{Deserialize, Serialize};
 
 use super::forge::{self, View};
-use super::packet;
 
 /// The most packets that an attacker keeps to send them later.
 pub const REMEMBERED_MAX: usize = 64;

@@ -12,14 +12,15 @@ use std::io;
 use std::mem;
 use std::net::IpAddr;
 
+use heddle_net::offload::Cut;
+use heddle_net::packet;
 use heddle_net::tun::{FRAME_BYTES_MAX, Tun};
 use heddle_net::{monotonic, wall_clock};
 use heddle_netem::{Dropped, HostId, Instant as Time, SendError, Step, Topology};
 
+use super::arrivals::Arrivals;
 use super::attack::{Attackers, Passing};
 use super::histogram::{BySecond, Histogram};
-use super::offload::{self, Arrivals};
-use super::packet;
 use super::pcapng::{Captures, Place};
 use super::stack::{Stack, Stacks};
 
@@ -206,10 +207,16 @@ impl Engine {
             let Some(len) = self.ports[from.0 as usize].device.read(frame)? else { return Ok(()) };
             bytes += len;
             let now = self.deliver_due();
-            let segmented =
-                offload::segment(&frame[..len], &mut |packet| self.put_on_wire(now, from, packet));
-            if segmented.is_err() {
+            let Ok(mut cut) = Cut::new(&frame[..len]) else {
                 self.tally.malformed += 1;
+                continue;
+            };
+            loop {
+                let mut packet = Vec::with_capacity(cut.next_bytes());
+                if !cut.append_next(&mut packet) {
+                    break;
+                }
+                self.put_on_wire(now, from, packet);
             }
         }
         Ok(())

@@ -2,9 +2,8 @@
 //!
 //! All functions take a packet with the [`View`] that [`view`] gave of it, and leave or make its checksums good.
 
+use heddle_net::packet::{self, TCP, UDP, u16_at, u32_at};
 use heddle_netem::Rng;
-
-use super::packet::{self, TCP, UDP, u16_at, u32_at};
 
 const TCP_HEADER_BYTES: usize = 20;
 const UDP_HEADER_BYTES: usize = 8;

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
+use heddle_net::packet;
 use heddle_netem::{HostId, Instant as Time};
 
 /// A network stack without I/O. Times are the emulation's, from its beginning. Nothing it does may take long: all wires
@@ -70,7 +71,7 @@ impl Stacks {
         if self.attached.is_empty() {
             return false;
         }
-        let Some(address) = super::packet::destination(packet) else { return false };
+        let Some(address) = packet::destination(packet) else { return false };
         let Some(attached) = self.attached.get_mut(&address) else { return false };
         attached.stack.handle_packet(now, packet);
         self.touched.insert(address);

@@ -63,7 +63,7 @@ impl<L: Language, N: Node<L>> EventLoop<L, N> {
             }
             Output::Datagrams { port, transmit } => self.send_datagrams(port, transmit),
             Output::Packets { stack, stride } => {
-                self.counters.stack_packets_lost += self.stacks.send(stack, stride, &self.buf);
+                self.stacks.send(stack, stride, &mut self.buf, &mut self.counters);
                 self.buf.clear();
             }
             Output::Event(event) => (self.on_event)(event),

@@ -11,10 +11,10 @@
 //! - A device that is down takes nothing. Then the node may open nothing, and had better have nobody open anything.
 
 use super::{EventLoop, READ_BATCH_BYTES, STACKS_MAX, TOKEN_STACKS};
+use crate::counters::Counters;
 use crate::socket::State;
-use crate::stack::{PARCEL_SOCKETS_MAX, Stack};
+use crate::stack::{self, Inbound, PARCEL_SOCKETS_MAX, Stack};
 use crate::sys;
-use bytes::BytesMut;
 use heddle_seam::datagrams::Packets;
 use heddle_seam::language::Language;
 use heddle_seam::node::{Input, Node, SocketError, SocketId, StackId, StackOptions};
@@ -23,7 +23,7 @@ use rustix::event::epoll::{self, EventFlags};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::collections::VecDeque;
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -31,9 +31,6 @@ use std::time::Duration;
 const READY_MAX: usize = 256;
 /// How long a helper is left alone that had too few descriptors.
 const SHORT_PAUSE: Duration = Duration::from_secs(1);
-/// Packets of one round. They have one length but the last, as a stack that sends much makes them.
-const ROUND_PACKETS: usize = 64;
-
 /// Places of a stack that are for its first port alone, whoever connects at the others: so many, or an eighth of few.
 const KEPT_MAX: usize = 64;
 
@@ -50,7 +47,7 @@ pub(super) struct Stacks {
     measure_due: Instant,
     /// Stacks whose packets are to be read, each at most once.
     pub readable: VecDeque<usize>,
-    buffer: BytesMut,
+    inbound: Inbound,
 }
 
 struct Open {
@@ -162,64 +159,25 @@ impl Stacks {
         self.to_measure.push_back(id);
     }
 
-    /// Hands a stack packets; one that it does not take is lost. Says how many were.
-    pub fn send(&mut self, id: StackId, stride: usize, packets: &[u8]) -> u64 {
-        let Some(open) = self.of(id) else { return 0 };
-        let mut lost = 0;
-        for packet in packets.chunks(stride.max(1)) {
-            let written = open.stack.device.write(&[IoSlice::new(packet)]);
-            lost += u64::from(written.is_err());
-            let is_down =
-                written.is_err_and(|error| matches!(error.raw_os_error(), Some(libc::EIO | libc::EBADFD)));
-            if is_down && !open.is_down {
-                log::warn!(
-                    "The device of a stack is down: its circuits stand still, and new ones take others"
-                );
-            }
-            open.is_down = is_down;
+    /// Hands a stack packets; what it does not take is lost.
+    pub fn send(&mut self, id: StackId, stride: usize, packets: &mut [u8], counters: &mut Counters) {
+        let Some(open) = self.of(id).filter(|_| !packets.is_empty()) else { return };
+        let is_down = stack::send(&open.stack.device, stride, packets, counters);
+        if is_down && !open.is_down {
+            log::warn!("The device of a stack is down: its circuits stand still, and new ones take others");
         }
-        lost
+        open.is_down = is_down;
     }
 
-    /// Reads packets of one length, and one that is shorter, or one of another length that came behind them. Returns
-    /// how many bytes.
-    fn recv(&mut self, n: usize, mut take: impl FnMut(StackId, Packets)) -> usize {
+    /// Reads what a stack sends, for one round. Returns how many bytes.
+    fn recv(&mut self, n: usize, counters: &mut Counters, mut take: impl FnMut(StackId, Packets)) -> usize {
         let Some(open) = self.all.get_mut(n) else { return 0 };
         open.queued = false;
-        let packet_bytes_max = open.stack.packet_bytes_max;
-        let room = ROUND_PACKETS * packet_bytes_max;
-        if !self.buffer.try_reclaim(room) {
-            self.buffer.reserve(room);
-        }
-        let (mut stride, mut total) = (0, 0);
-        for _ in 0..ROUND_PACKETS {
-            let begin = self.buffer.len();
-            self.buffer.resize(begin + packet_bytes_max, 0);
-            let read = open.stack.device.read(&mut self.buffer[begin..]);
-            let len = read.as_ref().map_or(0, |len| len.unwrap_or(0));
-            self.buffer.truncate(begin + len);
-            if len == 0 {
-                // A device that is down, or gone, has nothing any more.
-                open.readable = false;
-                break;
-            }
-            total += len;
-            if begin > 0 && len > stride {
-                let data = self.buffer.split_to(begin);
-                take(open.id, Packets { stride, data });
-            }
-            if self.buffer.len() == len {
-                stride = len;
-            }
-            if len < stride {
-                take(open.id, Packets { stride, data: self.buffer.split() });
-            }
-        }
-        if !self.buffer.is_empty() {
-            take(open.id, Packets { stride, data: self.buffer.split() });
-        }
+        let id = open.id;
+        let (bytes, has_more) = self.inbound.recv(&open.stack.device, counters, |packets| take(id, packets));
+        open.readable = has_more;
         self.queue(n);
-        total
+        bytes
     }
 }
 
@@ -307,7 +265,7 @@ impl<L: Language, N: Node<L>> EventLoop<L, N> {
         for _ in 0..self.stacks.readable.len() {
             let Some(n) = self.stacks.readable.pop_front() else { return };
             let (node, now, mut inputs) = (&mut self.node, self.now, 0);
-            unpolled_bytes += self.stacks.recv(n, |stack, packets| {
+            unpolled_bytes += self.stacks.recv(n, &mut self.counters, |stack, packets| {
                 inputs += 1;
                 node.handle_input(now, Input::Packets { stack, packets });
             });

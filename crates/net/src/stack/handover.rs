@@ -5,7 +5,7 @@
 //! | relay | how many sockets (1 byte) |
 //! | helper | 0, and descriptors of sockets beside it |
 //! | helper | 1, the step that failed (1 byte), the system's error (4 bytes) |
-//! | helper | 2, settings that it could not write, a bit each (4 bytes), and descriptors of device and listeners beside it |
+//! | helper | 2, settings that it could not write, a bit each (4 bytes), 1 if the device has a header else 0 (1 byte), and descriptors of device and listeners beside it |
 
 use rustix::cmsg_space;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -34,10 +34,12 @@ pub(super) enum Parcel {
         step: u8,
         error: Errno,
     },
-    /// The stack is there: its device and its listening sockets, and which settings could not be written, a bit each.
+    /// The stack is there: its device and its listening sockets, which settings could not be written, a bit each, and
+    /// whether the device has a header in front of packets.
     Made {
         descriptors: Vec<OwnedFd>,
         unwritten: u32,
+        has_header: bool,
     },
 }
 
@@ -57,9 +59,10 @@ pub(super) fn hand_over_made(
     relay: impl AsFd,
     descriptors: &[BorrowedFd<'_>],
     unwritten: u32,
+    has_header: bool,
 ) -> io::Result<()> {
     let [a, b, c, d] = unwritten.to_ne_bytes();
-    send_beside(relay, &[MADE, a, b, c, d], descriptors)
+    send_beside(relay, &[MADE, a, b, c, d, has_header.into()], descriptors)
 }
 
 fn send_beside(relay: impl AsFd, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
@@ -103,8 +106,9 @@ pub(super) fn receive(helper: impl AsFd) -> io::Result<Option<Parcel>> {
             let error = Errno::from_raw_os_error(i32::from_ne_bytes([a, b, c, d]));
             Ok(Some(Parcel::Refused { step, error }))
         }
-        [MADE, a, b, c, d] => {
-            Ok(Some(Parcel::Made { descriptors, unwritten: u32::from_ne_bytes([a, b, c, d]) }))
+        [MADE, a, b, c, d, has_header] => {
+            let unwritten = u32::from_ne_bytes([a, b, c, d]);
+            Ok(Some(Parcel::Made { descriptors, unwritten, has_header: has_header != 0 }))
         }
         [] => Ok(None),
         _ => Err(io::ErrorKind::InvalidData.into()),
@@ -135,7 +139,7 @@ mod tests {
         hand_over(&helper, &lent).unwrap();
         hand_over(&helper, &[]).unwrap();
         refuse(&helper, 3, &Errno::PERM.into()).unwrap();
-        hand_over_made(&helper, &lent[..2], 5).unwrap();
+        hand_over_made(&helper, &lent[..2], 5, true).unwrap();
         let Some(Parcel::Sockets(came)) = receive(&relay).unwrap() else { panic!("descriptors came") };
         assert_eq!(came.len(), SOCKETS_MAX);
         let mut text = String::new();
@@ -143,7 +147,8 @@ mod tests {
         assert!(!text.is_empty());
         assert!(matches!(receive(&relay).unwrap(), Some(Parcel::Sockets(none)) if none.is_empty()));
         assert!(matches!(receive(&relay).unwrap(), Some(Parcel::Refused { step: 3, error: Errno::PERM })));
-        let Some(Parcel::Made { descriptors, unwritten: 5 }) = receive(&relay).unwrap() else {
+        let Some(Parcel::Made { descriptors, unwritten: 5, has_header: true }) = receive(&relay).unwrap()
+        else {
             panic!("it is made")
         };
         assert_eq!(descriptors.len(), 2);

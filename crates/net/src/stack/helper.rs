@@ -6,8 +6,8 @@
 //! 4. It gives up all rights for good.
 //! 5. It makes as many sockets as it is asked for, each time, until the relay is gone.
 
-use super::StackSetup;
 use super::handover::{self, SOCKETS_MAX};
+use super::{FRAME_PACKETS_MAX, StackSetup};
 use crate::namespace::{enter_new_network, gain_privilege};
 use crate::netlink::{Netlink, Route};
 use crate::sys;
@@ -51,7 +51,8 @@ const RIGHTS: usize = 7;
 
 const DEVICE_NAME: &str = "esp0";
 /// Packets that wait for the relay to read them: what the windows of hundreds of circuits hold at once. Beyond that
-/// they are lost, as they would be on a full wire.
+/// they are lost, as they would be on a full wire. With offloads each may be 64 KiB, of bytes that their sockets keep
+/// until they are acknowledged anyway, and that are counted there.
 const DEVICE_QUEUE_PACKETS: u32 = 10_000;
 
 /// Settings of the namespace's. A sandbox may refuse them, and everything works without, if not as well.
@@ -107,9 +108,10 @@ pub(super) fn fork(socket: OwnedFd, options: &StackOptions, setup: &StackSetup) 
 fn run(socket: &OwnedFd, options: &StackOptions, setup: &StackSetup) {
     match make(socket, options, setup) {
         Ok((device, listeners, unwritten)) => {
+            let has_header = device.has_header();
             let made: Vec<BorrowedFd<'_>> =
                 [device.as_fd()].into_iter().chain(listeners.iter().map(AsFd::as_fd)).collect();
-            if handover::hand_over_made(socket, &made, unwritten).is_err() {
+            if handover::hand_over_made(socket, &made, unwritten, has_header).is_err() {
                 return;
             }
         }
@@ -166,8 +168,8 @@ fn make(
     gain_privilege().map_err(at(USER))?;
     enter_new_network().map_err(at(NETWORK))?;
     let unwritten = write_settings();
-    let device = Tun::open_plain(Path::new("/dev/net/tun"), DEVICE_NAME).map_err(at(DEVICE))?;
     let mut netlink = Netlink::open().map_err(at(DEVICE_SETUP))?;
+    let device = open_device(&mut netlink, setup.plain_device).map_err(at(DEVICE))?;
     let mtu_bytes = u32::from(options.packet_bytes_max);
     let index = netlink.device(DEVICE_NAME).map_err(at(DEVICE_SETUP))?;
     netlink
@@ -186,6 +188,19 @@ fn make(
     let listeners = options.ports.iter().map(listen).collect::<io::Result<_>>().map_err(at(LISTEN))?;
     give_up_rights().map_err(|error| (RIGHTS, error.into()))?;
     Ok((device, listeners, unwritten))
+}
+
+/// The device: one that leaves segmenting to us, in pieces that are bounded, or a plain one where the system has none.
+fn open_device(netlink: &mut Netlink, plain_device: bool) -> io::Result<Tun> {
+    let path = Path::new("/dev/net/tun");
+    if !plain_device
+        && let Ok(device) = Tun::open(path, DEVICE_NAME)
+        && let Ok(index) = netlink.device(DEVICE_NAME)
+        && netlink.limit_segments(index, FRAME_PACKETS_MAX as u32).is_ok()
+    {
+        return Ok(device);
+    }
+    Tun::open_plain(path, DEVICE_NAME)
 }
 
 /// Says which could not be written, a bit each. One that this kernel does not have is none of them.

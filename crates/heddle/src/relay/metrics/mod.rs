@@ -86,6 +86,7 @@ fn loops(out: &mut Exposition, counters: &[Counters]) {
     let mut bytes = out.counter("heddle_datagram_bytes_total", "Bytes of datagrams, without headers of UDP");
     bytes.labelled(&[("direction", "in")], sum(|of| of.datagram_recv_bytes));
     bytes.labelled(&[("direction", "out")], sum(|of| of.datagram_send_bytes));
+    stacks(out, sum);
     for (name, help, value) in [
         (
             "heddle_datagrams_dropped_total",
@@ -110,6 +111,19 @@ fn loops(out: &mut Exposition, counters: &[Counters]) {
     ] {
         out.counter(name, help).value(value);
     }
+}
+
+/// What went over the devices of stacks.
+fn stacks(out: &mut Exposition, sum: impl Fn(fn(&Counters) -> u64) -> u64) {
+    let mut packets =
+        out.counter("heddle_stack_packets_total", "IP packets of the relay's own network stacks");
+    packets.labelled(&[("direction", "in")], sum(|of| of.stack_packets_sent));
+    packets.labelled(&[("direction", "out")], sum(|of| of.stack_packets_received));
+    let mut calls = out.counter("heddle_stack_calls_total", "System calls that carried or looked for them");
+    calls.labelled(&[("direction", "in")], sum(|of| of.stack_sends));
+    calls.labelled(&[("direction", "out")], sum(|of| of.stack_recvs));
+    out.counter("heddle_stack_packets_lost_total", "Packets that a stack did not take")
+        .value(sum(|of| of.stack_packets_lost));
 }
 
 fn timings(out: &mut Exposition, steps: Vec<Told>) {

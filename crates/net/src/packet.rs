@@ -1,12 +1,13 @@
-//! IP packets as the emulator needs them: where their parts lie, and their checksums (RFC 791, 8200, 9293, 768, 1071).
+//! IP packets as who drives a TUN device needs them: where their parts lie, and their checksums (RFC 791, 8200, 9293,
+//! 768, 1071).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-pub(super) const TCP: u8 = 6;
-pub(super) const UDP: u8 = 17;
+pub const TCP: u8 = 6;
+pub const UDP: u8 = 17;
 
 /// The destination of a packet; `None` when it is too short or of no known version.
-pub(super) fn destination(packet: &[u8]) -> Option<IpAddr> {
+pub fn destination(packet: &[u8]) -> Option<IpAddr> {
     match packet.first()? >> 4 {
         4 => Some(Ipv4Addr::from(*packet.get(16..20)?.first_chunk::<4>()?).into()),
         6 => Some(Ipv6Addr::from(*packet.get(24..40)?.first_chunk::<16>()?).into()),
@@ -15,7 +16,7 @@ pub(super) fn destination(packet: &[u8]) -> Option<IpAddr> {
 }
 
 /// What the length fields of a packet say about it, which may be less than what follows them.
-pub(super) fn declared_bytes(packet: &[u8]) -> Option<usize> {
+pub fn declared_bytes(packet: &[u8]) -> Option<usize> {
     match packet.first()? >> 4 {
         4 => Some(usize::from(u16_at(packet, 2)?)),
         6 => Some(usize::from(u16_at(packet, 4)?) + 40),
@@ -23,9 +24,15 @@ pub(super) fn declared_bytes(packet: &[u8]) -> Option<usize> {
     }
 }
 
+/// Where the header of TCP that begins at `start` ends by its own length, if that byte is there; what follows may be
+/// missing.
+pub(crate) fn tcp_end(packet: &[u8], start: usize) -> Option<usize> {
+    Some(start + 4 * usize::from(packet.get(start + 12)? >> 4))
+}
+
 /// Writes the packet's length, and a number after the one that it had (RFC 791), into its IP header, which ends at
 /// `end`.
-pub(super) fn set_ip_header(packet: &mut [u8], end: usize, number: u16) {
+pub fn set_ip_header(packet: &mut [u8], end: usize, number: u16) {
     let bytes = packet.len();
     if packet[0] >> 4 == 4 {
         set_u16(packet, 2, bytes as u16);
@@ -38,35 +45,35 @@ pub(super) fn set_ip_header(packet: &mut [u8], end: usize, number: u16) {
 }
 
 /// Writes the checksum of an IPv4 header that ends at `end`.
-pub(super) fn set_ipv4_checksum(packet: &mut [u8], end: usize) {
+pub(crate) fn set_ipv4_checksum(packet: &mut [u8], end: usize) {
     set_u16(packet, 10, 0);
     let checksum = !fold(sum(&packet[..end]));
     set_u16(packet, 10, checksum);
 }
 
 /// Writes the checksum of a transport's segment that begins at `start` and has its checksum field at `field`.
-pub(super) fn set_checksum(packet: &mut [u8], start: usize, field: usize, protocol: u8) {
+pub fn set_checksum(packet: &mut [u8], start: usize, field: usize, protocol: u8) {
     set_u16(packet, field, 0);
     let total = pseudo_header(packet, packet.len() - start, protocol) + sum(&packet[start..]);
     set_u16(packet, field, transport_checksum(total, protocol));
 }
 
 /// Writes the checksum of what begins at `start`, without a pseudo header, as ICMPv4 has it.
-pub(super) fn set_plain_checksum(packet: &mut [u8], start: usize, field: usize) {
+pub fn set_plain_checksum(packet: &mut [u8], start: usize, field: usize) {
     set_u16(packet, field, 0);
     let checksum = !fold(sum(&packet[start..]));
     set_u16(packet, field, checksum);
 }
 
 /// Finishes a checksum: the field holds the sum of the pseudo header so far.
-pub(super) fn finish_checksum(packet: &mut [u8], start: usize, field: usize) {
+pub(crate) fn finish_checksum(packet: &mut [u8], start: usize, field: usize) {
     let checksum = transport_checksum(sum(&packet[start..]), 0);
     // Zero means to UDP that there is none; TCP may use either form of zero.
     set_u16(packet, field, if checksum == 0 { 0xffff } else { checksum });
 }
 
 /// Writes the sum of the pseudo header, which the kernel will finish.
-pub(super) fn begin_checksum(packet: &mut [u8], segment_bytes: usize, field: usize, protocol: u8) {
+pub(crate) fn begin_checksum(packet: &mut [u8], segment_bytes: usize, field: usize, protocol: u8) {
     let begun = fold(pseudo_header(packet, segment_bytes, protocol));
     set_u16(packet, field, begun);
 }
@@ -83,13 +90,15 @@ fn pseudo_header(packet: &[u8], segment_bytes: usize, protocol: u8) -> u64 {
     sum(&packet[addresses]) + segment_bytes as u64 + u64::from(protocol)
 }
 
-/// The sum of 16-bit words of RFC 1071, not yet folded: 32-bit words are added instead, which folds to the same.
+/// The sum of 16-bit words of RFC 1071. Words of 32 bits in the machine's own order are added instead, which folds to
+/// the same with its two bytes in that order, and which a processor does several at a time: every byte that a stack of
+/// a relay's sends is added up here.
 fn sum(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<4>();
-    let words: u64 = words.iter().map(|word| u64::from(u32::from_be_bytes(*word))).sum();
+    let words: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
     let mut last = [0; 4];
     last[..rest.len()].copy_from_slice(rest);
-    words + u64::from(u32::from_be_bytes(last))
+    u64::from(u16::from_be(fold(words + u64::from(u32::from_ne_bytes(last)))))
 }
 
 fn fold(mut sum: u64) -> u16 {
@@ -99,19 +108,19 @@ fn fold(mut sum: u64) -> u16 {
     sum as u16
 }
 
-pub(super) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+pub fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(*bytes.get(at..at + 2)?.first_chunk()?))
 }
 
-pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+pub fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(*bytes.get(at..at + 4)?.first_chunk()?))
 }
 
-pub(super) fn set_u16(bytes: &mut [u8], at: usize, value: u16) {
+pub fn set_u16(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
 
-pub(super) fn set_u32(bytes: &mut [u8], at: usize, value: u32) {
+pub fn set_u32(bytes: &mut [u8], at: usize, value: u32) {
     bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
 }
 
