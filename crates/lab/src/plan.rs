@@ -12,6 +12,7 @@ mod clients;
 mod congestion_control;
 mod contest;
 mod contest_phases;
+mod drawn;
 mod estimate;
 mod grid;
 mod grid_cases;
@@ -19,9 +20,11 @@ pub(crate) mod hosts;
 mod load;
 mod model;
 mod network;
+mod sample;
 mod shipped;
 mod text;
 mod units;
+mod weights;
 
 #[cfg(test)]
 pub(crate) mod network_tests;
@@ -32,6 +35,7 @@ pub use case::{Bulk, Case, Probe, Share, Tcp};
 pub(crate) use check::RUNS_MAX;
 pub use clients::{Client, Flow, Traffic};
 pub use contest::{Becomes, Contest, Contests, Queue};
+pub use drawn::Drawn;
 pub use estimate::estimate;
 pub use grid::{Batch, Cell, Grid, GridArm};
 pub use load::Loaded;

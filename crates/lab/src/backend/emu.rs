@@ -29,7 +29,7 @@ use crate::error::{Error, Result};
 use crate::machine::interrupt;
 use crate::machine::usage::Usage;
 use crate::metrics::Metrics;
-use crate::plan::Case;
+use crate::plan::{Arm, Case, Tor};
 use crate::testnet::stock_version;
 use crate::traffic::Stop;
 use datagrams::run_probe;
@@ -37,6 +37,8 @@ use flow_hosts::{Emulated, FlowHosts};
 use sources::Sources;
 use tor::TorProcesses;
 
+/// The most hosts of a network with Tor: more processes than this are too much for one machine.
+const HOSTS_MAX: usize = 60;
 /// How often whoever waits is told so.
 const PROGRESS: Duration = Duration::from_secs(1);
 /// How long a sleep may last before Ctrl-C is looked at.
@@ -56,6 +58,18 @@ impl Backend for Emu {
 
     fn tor_version(&self) -> String {
         stock_version()
+    }
+
+    fn check(&self, arm: &Arm, tor: Option<&Tor>, wanted: &Deployment) -> Result<()> {
+        let hosts = wanted.network.hosts.len();
+        match tor.is_some() && arm.tor.is_some() && hosts > HOSTS_MAX {
+            true => Err(Error::Lacking(format!(
+                "arm {} has {hosts} hosts with a process each, and the backend emu brings up {HOSTS_MAX} at most; run it \
+                 with --backend sim",
+                arm.name
+            ))),
+            false => Ok(()),
+        }
     }
 
     fn bring_up(&mut self, wanted: &Deployment, on_step: &mut dyn FnMut(&str)) -> Result<Box<dyn Testbed>> {

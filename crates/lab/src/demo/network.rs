@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::process::Command;
 use std::time::Duration;
 
-use heddle_netem::WireOptions;
+use heddle_netem::{InterfaceOptions, WireOptions};
 use toml::Spanned;
 
 use super::{DemoOptions, Position, Wires};
@@ -52,7 +52,17 @@ pub(super) fn described(options: &DemoOptions) -> Result<Tor> {
     for (name, bytes) in [(WEB, options.page_bytes), (BULK, file_bytes)] {
         let program = Traffic::Fetch { size: [bytes; 2], pause: [Duration::ZERO; 2] };
         let path = Position::ALL.map(|position| position.name().to_owned()).to_vec();
-        let client = Client { name: name.to_owned(), path, circuits: 1, program, labels: Labels::new() };
+        let client = Client {
+            name: name.to_owned(),
+            count: None,
+            share: None,
+            path,
+            up: InterfaceOptions::default(),
+            down: InterfaceOptions::default(),
+            circuits: 1,
+            program,
+            labels: Labels::new(),
+        };
         tor.clients.push(spanned(client));
     }
     let mut groups: Vec<WireGroup> = Vec::new();

@@ -8,7 +8,8 @@ use toml::Spanned;
 
 use super::case::{Case, Tcp};
 use super::model::{Arm, Compare, Plan, Target};
-use super::network::TorArm;
+use super::network::{Tor, TorArm};
+use super::sample::Fault;
 use super::text::Source;
 use super::{check_network, congestion_control};
 use crate::error::Result;
@@ -39,11 +40,15 @@ pub(super) fn check(plan: &Plan, source: Source<'_>) -> Result<()> {
     if plan.arms.iter().all(|arm| arm.as_ref().by_choice) {
         return Err(source.error(0, "there is no [[arm]] that is measured without being named"));
     }
-    if let Some(network) = &plan.tor {
-        let start = network.span().start;
-        check_network::check(network.as_ref())
-            .map_err(|(at, what)| source.error(at.unwrap_or(start), what))?;
-    }
+    let network = match &plan.tor {
+        Some(network) => {
+            let error = |(at, what): Fault| source.error(at.unwrap_or(network.span().start), what);
+            let drawn = network.as_ref().drawn(plan.seed).map_err(error)?;
+            check_network::check(&drawn).map_err(error)?;
+            Some(drawn)
+        }
+        None => None,
+    };
     let mut names = BTreeSet::new();
     let mut labels = BTreeSet::new();
     for arm in &plan.arms {
@@ -55,7 +60,7 @@ pub(super) fn check(plan: &Plan, source: Source<'_>) -> Result<()> {
         let copies = arm.cases.iter().map(|case| case.as_ref().copies);
         let flows = copies.fold(0, usize::saturating_add);
         if let Some(options) = &arm.tor {
-            check_tor_arm(plan, arm, options).map_err(|what| source.error(at, what))?;
+            check_tor_arm(plan, network.as_ref(), arm, options).map_err(|what| source.error(at, what))?;
             continue;
         }
         if !(1..=FLOWS_MAX).contains(&flows) {
@@ -101,7 +106,13 @@ fn check_values(plan: &Plan, source: Source<'_>) -> Result<()> {
     Ok(())
 }
 
-fn check_tor_arm(plan: &Plan, arm: &Arm, options: &TorArm) -> std::result::Result<(), String> {
+/// Checks an arm that runs the plan's network, which is drawn.
+fn check_tor_arm(
+    plan: &Plan,
+    network: Option<&Tor>,
+    arm: &Arm,
+    options: &TorArm,
+) -> std::result::Result<(), String> {
     if !arm.cases.is_empty() || arm.repeat {
         return Err("an arm with `tor` has no cases and is not repeated".into());
     }
@@ -112,8 +123,8 @@ fn check_tor_arm(plan: &Plan, arm: &Arm, options: &TorArm) -> std::result::Resul
         let what = "has the same labels and a phase in common: nothing would tell their samples apart";
         return Err(format!("arm {:?} {what}", other.name));
     }
-    let network = plan.tor.as_ref().ok_or("the plan has no network: [tor] is missing")?;
-    check_network::check_arm(network.as_ref(), options)
+    let network = network.ok_or("the plan has no network: [tor] is missing")?;
+    check_network::check_arm(network, options)
 }
 
 fn check_compare(compare: &Compare) -> std::result::Result<(), String> {

@@ -8,8 +8,9 @@ use toml::Spanned;
 
 use super::clients::{Client, Flow, Traffic};
 use super::congestion_control;
-use super::hosts::{AUTHORITIES, can_become, directions, host_names, hosts};
+use super::hosts::{AUTHORITIES, HOSTS_MAX, can_become, directions, host_names, hosts};
 use super::network::{Bottleneck, Phase, Relay, Tor, TorArm, WireGroup, WirePair};
+use super::sample::Fault;
 use crate::emulator::AttackOptions;
 use crate::figures::of_phases;
 use crate::traffic::UPLOADS_MAX;
@@ -19,8 +20,6 @@ const LOOK_MIN: Duration = Duration::from_millis(10);
 const SECOND: Duration = Duration::from_secs(1);
 /// Longest nickname (dir-spec 2.1.1).
 const NAME_MAX: usize = 19;
-/// The most hosts: more processes than this are not a small network any more.
-const HOSTS_MAX: usize = 60;
 /// Shortest and longest path of a circuit.
 const HOPS: std::ops::RangeInclusive<usize> = 1..=8;
 /// The most circuits of a client, or connections of a flow.
@@ -30,10 +29,7 @@ const ECHO_MIN: Duration = Duration::from_millis(1);
 /// The longest line for a torrc.
 const LINE_MAX: usize = 1000;
 
-/// A byte of the plan's text, or none when the fault has no place of its own, and one sentence.
-pub(super) type Fault = (Option<usize>, String);
-
-/// The first fault of the network itself.
+/// The first fault of the network itself, in which nothing is left to be drawn.
 pub(super) fn check(tor: &Tor) -> Result<(), Fault> {
     let general = |what: String| (None, what);
     let names = host_names(tor);

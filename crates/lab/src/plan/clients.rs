@@ -2,19 +2,36 @@
 
 use std::time::Duration;
 
+use heddle_netem::InterfaceOptions;
 use serde::Deserialize;
 
 use super::units;
 use crate::figures::Labels;
 
-/// An onion proxy on a host of its own, and what it is used for.
+/// An onion proxy on a host of its own, and what it is used for; or a group of such.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Client {
     /// Its host's name.
     pub name: String,
-    /// The relays of its circuits, guard first.
+    /// How many there are; their hosts are called by this name with a number behind it, from 1 on. Default: one, by this
+    /// name.
+    #[serde(default)]
+    pub count: Option<usize>,
+    /// The part of `count` that this group has, rounded and at least one, so that several groups divide one number.
+    /// Default: all.
+    #[serde(default)]
+    pub share: Option<f64>,
+    /// The relays of its circuits, guard first. Default: three, which each chooses by the seed as clients do, by relays'
+    /// rates and flags, and keeps for the run.
+    #[serde(default)]
     pub path: Vec<String>,
+    /// What all that its host sends passes first. Default: no limit.
+    #[serde(default)]
+    pub up: InterfaceOptions,
+    /// What all that its host receives passes last. Default: no limit.
+    #[serde(default)]
+    pub down: InterfaceOptions,
     /// How many circuits it has, at most 300: the program runs on each of them. Default: 1.
     #[serde(default = "one")]
     pub circuits: usize,

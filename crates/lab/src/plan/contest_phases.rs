@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use heddle_netem::{CodelOptions, DirectionOptions, PolicerOptions, QueueOptions, Rate};
+use heddle_netem::{CodelOptions, DirectionOptions, InterfaceOptions, PolicerOptions, QueueOptions, Rate};
 use toml::Spanned;
 
 use super::clients::{Client, Flow, Traffic};
@@ -145,7 +145,17 @@ impl Contest {
     fn client(&self, contests: &Contests) -> Client {
         let path = [&[self.guard()], &contests.path[..]].concat();
         let labels = self.labels_of("pair");
-        Client { name: self.client_name(), path, circuits: self.circuits, program: BULK, labels }
+        Client {
+            name: self.client_name(),
+            count: None,
+            share: None,
+            path,
+            up: InterfaceOptions::default(),
+            down: InterfaceOptions::default(),
+            circuits: self.circuits,
+            program: BULK,
+            labels,
+        }
     }
 
     /// Kernel TCP over the wire: what stands in for the circuits, and what is beside.

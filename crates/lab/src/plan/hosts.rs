@@ -1,6 +1,8 @@
 //! The hosts and wires of a plan's network, and what their delays add up to.
 
-use heddle_netem::{DirectionOptions, Reorder, Step, WireOptions};
+use std::collections::BTreeMap;
+
+use heddle_netem::{DirectionOptions, InterfaceOptions, Reorder, Step, WireOptions};
 use toml::Spanned;
 
 use super::clients::{Client, Flow};
@@ -10,11 +12,18 @@ use crate::emulator::{EmulatedHostOptions, NetworkOptions};
 /// The host of all authorities.
 pub(crate) const AUTHORITIES: &str = "authorities";
 
-/// The hosts and wires of a network.
+/// The most hosts of a network. Addresses would last for more, but nobody has run as many.
+pub(crate) const HOSTS_MAX: usize = 10_000;
+
+/// The hosts and wires of a network, in which nothing is left to be drawn.
 pub(crate) fn hosts(tor: &Tor, arm: &TorArm) -> NetworkOptions {
+    let relays = tor.relays.iter().map(Spanned::as_ref).map(|relay| (&*relay.name, (&relay.up, &relay.down)));
+    let clients =
+        tor.clients.iter().map(Spanned::as_ref).map(|client| (&*client.name, (&client.up, &client.down)));
+    let known: BTreeMap<&str, (&InterfaceOptions, &InterfaceOptions)> = relays.chain(clients).collect();
     let links = |name: &str| {
-        let relay = tor.relays.iter().map(Spanned::as_ref).find(|relay| relay.name == name);
-        relay.map(|relay| (relay.up.clone(), relay.down.clone())).unwrap_or_default()
+        let own = known.get(name).map(|(up, down)| ((*up).clone(), (*down).clone()));
+        own.unwrap_or_default()
     };
     let hosts = host_names(tor).into_iter().map(|name| {
         let (up, down) = links(name);
@@ -30,9 +39,10 @@ pub(crate) fn hosts(tor: &Tor, arm: &TorArm) -> NetworkOptions {
     }
 }
 
-/// The wires of all groups. `instead` says what those of a group are in place of what the network says.
+/// The wires of all groups, and those that were drawn. `instead` says what those of a group are in place of what the
+/// network says.
 fn wires<'a>(tor: &'a Tor, instead: impl Fn(&str) -> Option<&'a WirePair>) -> Vec<WireOptions> {
-    let mut wires = Vec::new();
+    let mut wires = tor.drawn_wires.clone();
     for group in tor.wires.iter().map(Spanned::as_ref) {
         let [there, back] = directions(group, instead(&group.name));
         wires.extend(group.between.iter().map(|[from, to]| WireOptions {
@@ -109,11 +119,18 @@ pub(crate) fn flow_round_trip_ms(tor: &Tor, arm: &TorArm, phase: &Phase, flow: &
 
 /// How long a packet takes along these hosts and back.
 fn way_ms(tor: &Tor, arm: &TorArm, phase: &Phase, way: &[&str]) -> f64 {
-    let wires = wires(tor, |group| phase.wires.get(group).or(arm.wires.get(group)));
+    let drawn = tor.drawn_wires.iter();
+    let drawn =
+        drawn.map(|wire| (&wire.from, &wire.to, [&wire.there, wire.back.as_ref().unwrap_or(&wire.there)]));
+    let groups = tor.wires.iter().map(Spanned::as_ref).flat_map(|group| {
+        let both = directions(group, phase.wires.get(&group.name).or(arm.wires.get(&group.name)));
+        group.between.iter().map(move |[from, to]| (from, to, both))
+    });
+    let wires = drawn.chain(groups);
     let delay_ns = |from: &str, to: &str| {
-        let wire = wires.iter().find_map(|wire| match (&*wire.from, &*wire.to) {
-            ends if ends == (from, to) => Some(&wire.there),
-            ends if ends == (to, from) => Some(wire.back.as_ref().unwrap_or(&wire.there)),
+        let wire = wires.clone().find_map(|(one, other, [there, back])| match (&**one, &**other) {
+            ends if ends == (from, to) => Some(there),
+            ends if ends == (to, from) => Some(back),
             _ => None,
         });
         wire.unwrap_or(&tor.default_wire).delay_ns

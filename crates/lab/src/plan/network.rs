@@ -17,12 +17,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::arm::Transport;
-use heddle_netem::{DirectionOptions, InterfaceOptions};
+use heddle_netem::{DirectionOptions, InterfaceOptions, WireOptions};
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::clients::{Client, Flow};
 use super::contest::Contests;
+use super::drawn::Drawn;
 use super::units;
 use crate::emulator::{AttackOptions, KernelOptions};
 use crate::figures::Labels;
@@ -47,6 +48,13 @@ pub struct Tor {
     /// delay of 1 ms and nothing else.
     #[serde(default = "default_wire")]
     pub default_wire: DirectionOptions,
+    /// The delay in milliseconds, one way, of each wire on a client's path or a flow's that no group names: drawn for
+    /// each by the seed, in place of that of `default_wire`. Default: that one's.
+    #[serde(default)]
+    pub delay_ms: Option<Drawn>,
+    /// Those wires, once they were drawn.
+    #[serde(skip)]
+    pub(crate) drawn_wires: Vec<WireOptions>,
     /// What the kernels of its hosts are set to. Default: as in the emulator.
     #[serde(default)]
     pub kernel: KernelOptions,
@@ -80,12 +88,23 @@ pub struct Tor {
     pub client_torrc: Vec<String>,
 }
 
-/// A relay and its host.
+/// A relay and its host, or a group of relays that are alike but for what is drawn.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Relay {
     /// Its nickname and its host's name: 1 to 19 letters and digits.
     pub name: String,
+    /// How many there are; they are called by this name with a number behind it, from 1 on. Default: one, by this name.
+    #[serde(default)]
+    pub count: Option<usize>,
+    /// The part of `count` that this group has, rounded and at least one, so that several groups divide one number.
+    /// Default: all.
+    #[serde(default)]
+    pub share: Option<f64>,
+    /// The rate, in 1024 bytes per second, that each keeps (`RelayBandwidthRate`, and as much at once), drawn for each
+    /// by the seed, at least 75. Clients without a path choose theirs by it. Default: its torrc alone says.
+    #[serde(default)]
+    pub rate_kib_s: Option<Drawn>,
     /// Whether it exits. Default: no.
     #[serde(default)]
     pub exit: bool,

@@ -63,6 +63,11 @@ fn flow(name: &str, from: &str, to: &str) -> String {
     )
 }
 
+/// A path over too many relays.
+fn nine_hops() -> String {
+    format!("[{}\"exit\"]", "\"guard\", \"middle\", ".repeat(4))
+}
+
 #[test]
 fn bad_networks_are_refused_with_one_sentence_and_the_line() {
     for (change, line, what) in [
@@ -81,7 +86,7 @@ fn bad_networks_are_refused_with_one_sentence_and_the_line() {
         (("[\"guard\", \"middle\"]]", "[\"guard\", \"web\"]]"), 15, "have a wire already"),
         (("\"middle\", \"exit\"]", "\"mid\", \"exit\"]"), 20, "\"mid\", which is no relay"),
         (("\"middle\", \"exit\"]", "\"guard\", \"exit\"]"), 20, "twice in a row"),
-        (("[\"guard\", \"middle\", \"exit\"]", "[]"), 20, "a path of 0 relays"),
+        (("[\"guard\", \"middle\", \"exit\"]", &nine_hops()), 20, "a path of 9 relays"),
         (("\"300 KiB\"", "\"30 KiB\""), 20, "least to the greatest"),
         (("\"100 KiB\", ", ""), 23, "array of length 2"),
         (("upload = {}", "uploads = {}"), 28, "uploads"),

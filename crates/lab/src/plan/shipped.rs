@@ -22,6 +22,7 @@ const SHIPPED: &[Shipped] = &[
     Shipped { name: "thesis-exp13", text: include_str!("../../plans/thesis-exp13.toml") },
     Shipped { name: "n23-bottleneck", text: include_str!("../../plans/n23-bottleneck.toml") },
     Shipped { name: "n23-open", text: include_str!("../../plans/n23-open.toml") },
+    Shipped { name: "defenestrator-network", text: include_str!("../../plans/defenestrator-network.toml") },
     Shipped { name: "pctcp-live", text: include_str!("../../plans/pctcp-live.toml") },
     Shipped { name: "quux-chutney", text: include_str!("../../plans/quux-chutney.toml") },
     Shipped { name: "isolation", text: include_str!("../../plans/isolation.toml") },

@@ -3,13 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use heddle_netem::DirectionOptions;
+use heddle_netem::{DirectionOptions, InterfaceOptions};
 use toml::Spanned;
 
 use super::sketch::{self, Host, Line, Sketch, Wires};
 use super::wires::{bytes, direction, interface, parallel, rate, rate_of};
 use super::words::escape;
-use crate::plan::{Client, Flow, Plan, Relay, Tor, Traffic, WireGroup, WirePair};
+use crate::plan::{Client, Drawn, Flow, Plan, Relay, Tor, Traffic, WireGroup, WirePair};
 
 /// How many notes stand by themselves.
 const NOTES: usize = 5;
@@ -178,7 +178,10 @@ impl<'a> Network<'a> {
                 }
             }
             let is_away = group.between.first().is_none_or(|[from, to]| self.is_away(from, to));
-            let label = both_ways(group.directions, is_away);
+            let label = match self.tor.delay_ms.as_ref().filter(|_| group.is_default) {
+                Some(drawn) => vec![format!("delay drawn, {} ms", span_of(drawn))],
+                None => both_ways(group.directions, is_away),
+            };
             let name = Some(group.name.to_owned()).filter(|name| !name.is_empty());
             wires.push(Wires {
                 label: name.into_iter().chain(label).collect(),
@@ -226,21 +229,21 @@ impl<'a> Network<'a> {
     fn details(&self, name: &str) -> Vec<String> {
         let client = self.tor.clients.iter().map(Spanned::as_ref).find(|client| client.name == name);
         if let Some(client) = client {
-            return vec![traffic_of(client)];
+            let chosen = client.path.is_empty().then(|| "path chosen by rates".to_owned());
+            let links = links_of(&client.up, &client.down);
+            let group = group_of(client.count, client.share);
+            return group.into_iter().chain([traffic_of(client)]).chain(links).chain(chosen).collect();
         }
         let Some(relay) = self.relay(name) else { return Vec::new() };
-        let (up, down) = (interface(&relay.up), interface(&relay.down));
-        let links: Vec<String> = match up == down {
-            true => up,
-            false => {
-                let up = up.into_iter().map(|part| format!("sends {part}"));
-                up.chain(down.into_iter().map(|part| format!("receives {part}"))).collect()
-            }
-        };
+        let group = group_of(relay.count, relay.share);
+        let links = links_of(&relay.up, &relay.down);
         let own = torrc_rate(relay).map(|bits| format!("passes on {}", bytes_a_second(bits)));
+        let drawn = relay.rate_kib_s.as_ref();
+        let drawn = drawn.map(|rate| format!("passes on {} KiB/s, drawn", span_of(rate)));
         let kind = relay.transport.map(|transport| format!("always {transport}"));
         let server = (relay.exit && self.tor.server.is_none()).then(|| "and the server".to_owned());
-        links.into_iter().chain(own).chain(kind).chain(server).collect()
+        let parts = group.into_iter().chain(links).chain(own).chain(drawn);
+        parts.chain(kind).chain(server).collect()
     }
 
     /// What the drawing does not show.
@@ -341,15 +344,58 @@ fn ways(tor: &Tor) -> Vec<Vec<&str>> {
         let phases = tor.phases.iter().map(Spanned::as_ref).filter(|phase| phase.has(&client.name));
         let paths = phases.map(|phase| phase.path_of(client)).chain([&*client.path]);
         for path in paths {
-            let relays = path.iter().map(String::as_str);
-            let way: Vec<&str> =
-                [&*client.name].into_iter().chain(relays).chain(tor.server.as_deref()).collect();
-            if !ways.contains(&way) {
-                ways.push(way);
+            let relays: Vec<Vec<&str>> = match path.is_empty() {
+                true => possible(tor),
+                false => vec![path.iter().map(String::as_str).collect()],
+            };
+            for relays in relays {
+                let way: Vec<&str> =
+                    [&*client.name].into_iter().chain(relays).chain(tor.server.as_deref()).collect();
+                if !ways.contains(&way) {
+                    ways.push(way);
+                }
             }
         }
     }
     ways
+}
+
+/// The ways of a client that chooses its path: over each group of relays that do not exit, as guard and middle, to each
+/// that does.
+fn possible(tor: &Tor) -> Vec<Vec<&str>> {
+    let relays = || tor.relays.iter().map(Spanned::as_ref);
+    let mut before: Vec<Vec<&str>> =
+        relays().filter(|relay| !relay.exit).map(|relay| vec![&*relay.name]).collect();
+    if before.is_empty() {
+        before.push(Vec::new());
+    }
+    let exits: Vec<&str> = relays().filter(|relay| relay.exit).map(|relay| &*relay.name).collect();
+    before.iter().flat_map(|before| exits.iter().map(|exit| [&before[..], &[*exit]].concat())).collect()
+}
+
+/// How many hosts a group is, if it is one.
+fn group_of(count: Option<usize>, share: Option<f64>) -> Option<String> {
+    let count = count?;
+    Some(match share {
+        Some(share) => format!("{} % of {count}", 100.0 * share),
+        None => format!("{count} of them"),
+    })
+}
+
+/// The least and the greatest of what is drawn.
+fn span_of(drawn: &Drawn) -> String {
+    let [least, most] = drawn.bounds();
+    if least == most { format!("{least}") } else { format!("{least} to {most}") }
+}
+
+/// The links of a host, each direction by itself where they differ.
+fn links_of(up: &InterfaceOptions, down: &InterfaceOptions) -> Vec<String> {
+    let (up, down) = (interface(up), interface(down));
+    if up == down {
+        return up;
+    }
+    let up = up.into_iter().map(|part| format!("sends {part}"));
+    up.chain(down.into_iter().map(|part| format!("receives {part}"))).collect()
 }
 
 /// The column of each host on a path, from the clients' on. The server's is behind all others.
@@ -400,7 +446,8 @@ fn rates_of_relay(relay: &Relay) -> impl Iterator<Item = u64> {
         heddle_netem::Rate::BitsPerS(bits) => Some(bits),
         heddle_netem::Rate::Unlimited => None,
     });
-    interfaces.into_iter().chain([torrc_rate(relay)]).flatten()
+    let drawn = relay.rate_kib_s.as_ref().map(|rate| (rate.bounds()[0] * 8192.0) as u64);
+    interfaces.into_iter().chain([torrc_rate(relay), drawn]).flatten()
 }
 
 /// The rate that a relay's torrc gives it, in bits per second.

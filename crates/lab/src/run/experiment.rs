@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::machine::conditions::{Conditions, LoadReading, commit};
 use crate::machine::files::{write_json, write_whole};
 use crate::machine::interrupt;
-use crate::plan::{Arm, Loaded, Plan, RUNS_MAX, TorArm, estimate};
+use crate::plan::{Arm, Loaded, Plan, RUNS_MAX, Tor, TorArm, estimate};
 use crate::results::{
     Check, NOT_COMPLETED, Results, RunSamples, Summary, Try, check, grid, judgement, was_extended,
 };
@@ -257,7 +257,8 @@ impl Running<'_> {
     fn tor(&mut self, arm: &Arm, options: &TorArm, run: usize, seed: u64, step: &str) -> Result<()> {
         let network =
             self.plan.tor.as_ref().ok_or_else(|| Error::Options("the plan has no network".into()))?;
-        let arm_run = ArmRun { tor: network.as_ref(), arm: options, run, seed };
+        let drawn = drawn(network.as_ref(), seed)?;
+        let arm_run = ArmRun { tor: &drawn, arm: options, run, seed };
         let sampled = self.on_time((arm, run), step, &Vec::clone, &mut |backend, screen| {
             arm_run.measure(backend, &mut |what| screen.show(&format!("{step}: {what}")))
         })?;
@@ -324,15 +325,20 @@ fn described(options: &RunOptions, plan: &Plan, backend: &dyn Backend, commit: &
 
 /// Looks whether the backend has all that the arms want, before the first begins.
 fn check_arms(plan: &Plan, backend: &dyn Backend, seed: u64) -> Result<()> {
-    let tor = plan.tor.as_ref().map(Spanned::as_ref);
+    let tor = plan.tor.as_ref().map(|tor| drawn(tor.as_ref(), seed)).transpose()?;
     for arm in plan.arms.iter().map(Spanned::as_ref) {
-        let deployment = match (&arm.tor, tor) {
+        let deployment = match (&arm.tor, &tor) {
             (Some(options), Some(tor)) => ArmRun { tor, arm: options, run: 0, seed }.deployment(),
             _ => flows::deployment(arm, &plan.kernel, seed),
         };
-        backend.check(arm, tor, &deployment)?;
+        backend.check(arm, tor.as_ref(), &deployment)?;
     }
     Ok(())
+}
+
+/// The plan's network as this seed draws it.
+fn drawn(tor: &Tor, seed: u64) -> Result<Tor> {
+    tor.drawn(seed).map_err(|(_, what)| Error::Options(format!("the network of seed {seed}: {what}")))
 }
 
 /// How many runs there are to be, and the seed of the first.

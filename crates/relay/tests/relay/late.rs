@@ -57,14 +57,14 @@ fn an_onionskin_that_waited_for_too_long_is_refused_and_no_other() {
     // One is with the worker, and is answered.
     assert_eq!([greedy, other].map(|sock| refused_and_made(&mut bench, sock)), [(99, 0), (0, 0)]);
     let shard = &bench.shards[0].relay;
-    assert_eq!((shard.held().onionskins, shard.held().granted.onionskins, shard.circuits()), (3, 3, 3));
+    assert_eq!((shard.in_use().onionskins, shard.in_use().granted.onionskins, shard.circuits()), (3, 3, 3));
     assert_eq!(shard.stats().refused[&("onionskin", "late")], 99);
     (0..2).for_each(|_| bench.work_next(0));
     assert_eq!([greedy, other].map(|sock| refused_and_made(&mut bench, sock)), [(0, 1), (0, 1)]);
     bench.pass(Duration::from_secs(10));
     bench.work_next(0);
     assert_eq!(refused_and_made(&mut bench, other), (0, 1));
-    assert_eq!((bench.shards[0].relay.held().granted.onionskins, bench.circuits()), (0, 3));
+    assert_eq!((bench.shards[0].relay.in_use().granted.onionskins, bench.circuits()), (0, 3));
 }
 
 /// The operator's word counts, and else the consensus', for those that wait already, too.
@@ -108,7 +108,7 @@ fn a_flood_that_waits_for_as_long_as_it_may_makes_nobody_else_wait() {
     }
     assert!(others >= 49 && made >= 140, "{others} of 50 and {made}");
     assert!(refused >= 600, "{refused} of the flood");
-    assert!(bench.shards[0].relay.held().onionskins < 200);
+    assert!(bench.shards[0].relay.in_use().onionskins < 200);
 }
 
 /// Begins a circuit that is to go on to the next relay, with a handshake that nobody reads.

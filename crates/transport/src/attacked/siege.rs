@@ -99,7 +99,7 @@ impl<P: Peers> Siege<P> {
     /// Each opens so many circuits and fills them, until the relay reads no more and takes no more.
     fn fill_circuits(&mut self, circuits: u32, cells: u32) {
         P::fill(self, circuits, &opening(), cells);
-        let held = self.attacked.relay.held();
+        let held = self.attacked.relay.in_use();
         let read_bytes = self.read_cells() * CELL_LEN as u64;
         println!(
             "{read_bytes} bytes were read, {} of flows were not; {} circuits",
@@ -179,7 +179,7 @@ pub(crate) fn fifty_thousand_unread_circuits_are_resident_as_is_said<P: Peers>(n
     alone(name, || {
         let mut siege: Siege<P> = Siege::new(&used_up_after(BEGINNINGS, AMPLE), 2);
         siege.fill_circuits(25_000, 4);
-        let held = siege.attacked.relay.held();
+        let held = siege.attacked.relay.in_use();
         assert!(held.circuits >= 50_000 && held.flow_bytes > 10_000_000, "{held:?}");
         siege.attacked.assert_resident(&format!("50,000 unread circuits over {}", P::OVER), true);
         let read = siege.read_cells();

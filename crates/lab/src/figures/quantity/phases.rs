@@ -88,6 +88,24 @@ pub(super) const PHASES: &[Quantity] = &[
     )
     .by("client's"),
     Quantity::new(
+        "client_first_byte_ms",
+        "ms",
+        Amount,
+        Less,
+        "First byte of a download, median of a client",
+        "the median of one client's `first_byte_ms` in the phase, where several have the same labels",
+    )
+    .by("client's"),
+    Quantity::new(
+        "client_download_s",
+        "s",
+        Amount,
+        Less,
+        "Whole download, median of a client",
+        "the median of one client's `download_s` in the phase, where several have the same labels",
+    )
+    .by("client's"),
+    Quantity::new(
         "download_kb_s",
         "KB/s",
         Amount,

@@ -112,6 +112,9 @@ impl Group<'_> {
             }
             received_kb += self::received_kb(log, window);
             figures.push("failures", failures);
+            if fetches && self.members.len() > 1 {
+                figures.add_medians(log, window);
+            }
             if program.streams() {
                 seconds.push(streamed);
             }
@@ -261,6 +264,21 @@ impl Figures {
         }
     }
 
+    /// Takes one client's medians, of downloads that count.
+    fn add_medians(&mut self, log: &Log, window: Window) {
+        let (mut first_bytes_ms, mut downloads_s) = (Vec::new(), Vec::new());
+        for (told, event) in log {
+            if let Event::Fetch { first_byte_ms, download_s, .. } = event
+                && window.counts(*told, *download_s)
+            {
+                first_bytes_ms.push(*first_byte_ms);
+                downloads_s.push(*download_s);
+            }
+        }
+        self.push_quantile(first_bytes_ms, 0.5, "client_first_byte_ms");
+        self.push_quantile(downloads_s, 0.5, "client_download_s");
+    }
+
     /// Takes the time of an echo, or the least that it can have been of one that did not come back.
     fn add_echo(&mut self, window: Window, told: Duration, echo_ms: f64, round_trip_ms: f64) {
         self.push("echo_ms", echo_ms);
@@ -335,7 +353,9 @@ mod tests {
 
     fn client(name: &str, program: Traffic) -> Client {
         let labels = labels([("to", "here")]);
-        Client { name: name.into(), path: Vec::new(), circuits: 1, program, labels }
+        let (up, down) = Default::default();
+        let path = Vec::new();
+        Client { name: name.into(), count: None, share: None, path, up, down, circuits: 1, program, labels }
     }
 
     fn members<'a>(clients: &[&'a Client], logs: &'a [Log]) -> Vec<Group<'a>> {
@@ -442,6 +462,34 @@ mod tests {
             (values(&samples, "first_byte_ms").len(), faults),
             (0, vec!["web got nothing".to_owned()])
         );
+    }
+
+    #[test]
+    fn each_client_of_a_group_has_medians_of_its_own() {
+        let start = Duration::from_secs(100);
+        let at = |s: f64| start + Duration::from_secs_f64(s);
+        let window = Window { opens: at(10.0), closes: at(20.0) };
+        let fetch = |first_byte_ms: f64, download_s: f64| Event::Fetch {
+            t_s: 0.0,
+            bytes: 1000,
+            open_ms: 1.0,
+            first_byte_ms,
+            download_s,
+        };
+        let web = client("web", Traffic::Fetch { size: [1, 1], pause: [Duration::ZERO; 2] });
+        let busy = vec![
+            (at(9.0), fetch(1.0, 0.5)),
+            (at(12.0), fetch(100.0, 1.0)),
+            (at(14.0), fetch(300.0, 2.0)),
+            (at(19.0), fetch(200.0, 3.0)),
+        ];
+        let logs = [busy, vec![(at(25.0), fetch(5000.0, 9.0))], Log::new()];
+        let (samples, _) = figures(&[&web, &web, &web], &logs, window);
+        assert_eq!(values(&samples, "client_first_byte_ms"), [200.0, 5000.0]);
+        assert_eq!(values(&samples, "client_download_s"), [2.0, 9.0]);
+        assert_eq!(values(&samples, "first_byte_ms").len(), 4);
+        let (alone, _) = figures(&[&web], &logs[..1], window);
+        assert!(values(&alone, "client_download_s").is_empty());
     }
 
     #[test]
