@@ -63,8 +63,8 @@ impl Seen {
             ),
         ];
         let about = format!(
-            "{} observees of the family {family} of a running relay, in {} rows{}. What is shown tells single circuits apart: \
-             keep none of it about people's traffic longer than you need it.",
+            "{} observees of the family {family} of a running relay, in {} rows{}. What is shown tells single \
+             circuits apart: keep none of it about people's traffic longer than you need it.",
             self.of.len(),
             self.rows,
             if self.left_out > 0 { format!("; {} more were left out", self.left_out) } else { String::new() }

@@ -108,8 +108,8 @@ fn worse(transport: &str, stack: &Stack) -> Option<String> {
 fn slower(transport: &str, stack: &Stack) -> Option<String> {
     stack.has_plain_device().then(|| {
         format!(
-            "{transport} takes more processor time than it could, because this system's /dev/net/tun leaves no segmenting \
-             to the relay: each packet is handed over by itself"
+            "{transport} takes more processor time than it could, because this system's /dev/net/tun leaves no \
+             segmenting to the relay: each packet is handed over by itself"
         )
     })
 }

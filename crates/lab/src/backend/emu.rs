@@ -64,8 +64,8 @@ impl Backend for Emu {
         let hosts = wanted.network.hosts.len();
         match tor.is_some() && arm.tor.is_some() && hosts > HOSTS_MAX {
             true => Err(Error::Lacking(format!(
-                "arm {} has {hosts} hosts with a process each, and the backend emu brings up {HOSTS_MAX} at most; run it \
-                 with --backend sim",
+                "arm {} has {hosts} hosts with a process each, and the backend emu brings up {HOSTS_MAX} at most; run \
+                 it with --backend sim",
                 arm.name
             ))),
             false => Ok(()),

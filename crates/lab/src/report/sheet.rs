@@ -65,8 +65,8 @@ fn figure(drawing: &Drawing) -> String {
     if !curves.is_empty() {
         let svg = chart::distributions(&drawing.title, &drawing.axis, &curves);
         html += &format!(
-            "<figure>{svg}<figcaption>Share of samples at or below a value, with a 95 % band for independent samples. The axis \
-             ends where {} % of every curve are shown.</figcaption></figure>\n{}",
+            "<figure>{svg}<figcaption>Share of samples at or below a value, with a 95 % band for independent \
+             samples. The axis ends where {} % of every curve are shown.</figcaption></figure>\n{}",
             100.0 * TAIL,
             data(&curves)
         );

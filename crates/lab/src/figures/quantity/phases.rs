@@ -284,8 +284,8 @@ pub(super) const PHASES: &[Quantity] = &[
         Amount,
         Less,
         "A cell's wait in its circuit's queue",
-        "how long cells waited in the queues of a Heddle relay, from the phase before on, in buckets of which each is twice \
-         the one before; of more than 20,000 the same share of each bucket",
+        "how long cells waited in the queues of a Heddle relay, from the phase before on, in buckets of which each is \
+         twice the one before; of more than 20,000 the same share of each bucket",
     )
     .by("`relay`, and relay's"),
     Quantity::new(
@@ -305,8 +305,8 @@ pub(super) const PHASES: &[Quantity] = &[
         Percent,
         Neither,
         "Time in which a relay's event loop waited",
-        "the share of its time in which a Heddle relay's event loop waited for news, from the phase before on. Told with \
-         `relay_torrc = [\"HeddleTimings 1\"]`",
+        "the share of its time in which a Heddle relay's event loop waited for news, from the phase before on. Told \
+         with `relay_torrc = [\"HeddleTimings 1\"]`",
     )
     .by("`relay`, and relay's"),
     Quantity::new(
@@ -315,8 +315,8 @@ pub(super) const PHASES: &[Quantity] = &[
         Amount,
         More,
         "Window that a relay's TCP advertises",
-        "the receive window of a relay's connection to another, at each look (`sockets` of the phase). Linux tells it from \
-         6.2 on",
+        "the receive window of a relay's connection to another, at each look (`sockets` of the phase). Linux tells \
+         it from 6.2 on",
     )
     .by("`relay`, and relay's, `to`"),
     Quantity::new(
