@@ -30,7 +30,7 @@ impl Stop {
     }
 
     /// Whether somebody asked for the end, here or with Ctrl-C.
-    pub fn is_asked(&self) -> bool {
+    pub(crate) fn is_asked(&self) -> bool {
         self.0.load(Ordering::Relaxed) || interrupt::check().is_err()
     }
 
