@@ -19,8 +19,8 @@ pub struct Datagrams {
 }
 
 /// How the ids begin to which peers send, and strangers can only guess: a datagram has this prefix if the highest bit
-/// of its first byte is clear and the two bytes after that are these. A driver may give what has a port's prefix a buffer
-/// of its own, so that a flood does not take its place. The node gets both kinds alike, and trusts neither.
+/// of its first byte is clear and the two bytes after that are these. A driver may give what has a port's prefix a
+/// buffer of its own, so that a flood does not take its place. The node gets both kinds alike, and trusts neither.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdPrefix(pub [u8; 2]);
 
