@@ -64,9 +64,10 @@ pub const PLANTED: &[Planted] = &[
     },
     Planted {
         name: "a job that nobody begins",
-        breaks: "Onionskins that wait for a worker are not handed out when one is done.",
+        breaks: "Onionskins are handed out to workers when one is done, and not when they come.",
         file: "relay/src/core/create.rs",
-        good: "Err(_) => self.close_circuit(key, DestroyReason::PROTOCOL), } [[self.hand_out_jobs();]]",
+        good: "self.jobs.push(self.now, link, job, Purpose { circuit: key, party }, job_input); \
+            [[self.hand_out_jobs();]]",
         bad: "",
         seed: 0,
     },
