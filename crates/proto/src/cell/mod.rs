@@ -5,7 +5,7 @@
 //! A channel's bytes become cells in [`frame`], without a copy when a cell lies whole in a chunk.
 //! What a cell says is read by the module of its topic: [`link`] for the channel, [`create`] for
 //! circuits, and [`relay`] for what travels inside a circuit, where [`extend`], [`stream`] and
-//! [`flow`] read the data.
+//! [`flow_control`] read the data.
 
 mod command;
 pub mod create;
