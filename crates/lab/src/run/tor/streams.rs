@@ -489,7 +489,7 @@ mod tests {
         assert_eq!(values(&samples, "client_download_s"), [2.0, 9.0]);
         assert_eq!(values(&samples, "first_byte_ms").len(), 4);
         let (alone, _) = figures(&[&web], &logs[..1], window);
-        assert_eq!(values(&alone, "client_download_s"), []);
+        assert!(values(&alone, "client_download_s").is_empty());
     }
 
     #[test]
