@@ -14,16 +14,15 @@ use crate::figures::Labels;
 pub struct Client {
     /// Its host's name.
     pub name: String,
-    /// How many there are; their hosts are called by this name with a number behind it, from 1 on. Default: one, by this
-    /// name.
+    /// How many there are; their hosts have this name with a number behind it, from 1 on. Default: one, by this name.
     #[serde(default)]
     pub count: Option<usize>,
     /// The part of `count` that this group has, rounded and at least one, so that several groups divide one number.
     /// Default: all.
     #[serde(default)]
     pub share: Option<f64>,
-    /// The relays of its circuits, guard first. Default: three, which each chooses by the seed as clients do, by relays'
-    /// rates and flags, and keeps for the run.
+    /// The relays of its circuits, guard first. Default: three, which each chooses by the seed as clients do, by
+    /// relays' rates and flags, and keeps for the run.
     #[serde(default)]
     pub path: Vec<String>,
     /// What all that its host sends passes first. Default: no limit.
