@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 /// Lines of a plot over time: the observees with the greatest values.
 const LINES_MAX: usize = 8;
-/// Rows that are kept, 32 bytes each, so 32 MB; of a watch that brings more the rest is left out, and that is said.
+/// Rows that are kept, 16 bytes each and twice that while a list grows, so 32 MB, and more where each observee has few;
+/// drawing copies them. Of a watch that brings more the rest is left out, and that is said.
 const ROWS_MAX: usize = 1_000_000;
 
 /// A shard's observee.

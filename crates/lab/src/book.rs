@@ -23,11 +23,11 @@ use serde::Deserialize;
 
 use crate::error::{Error, Result};
 use crate::figures::Labels;
-use crate::plan::Target;
+use crate::plan::{Target, shipped};
 
 pub use draw::{draw, stale};
 pub use measure::{MeasureOptions, Step, collect, measure};
-pub use papers::{Item, Place};
+pub use papers::Item;
 pub use record::Record;
 
 /// The list that comes with the program: what is measured, and what the papers have.
@@ -168,9 +168,14 @@ impl Book {
             }
         }
         for item in &self.items {
-            let Place::Measurement(name) = &item.place else { continue };
-            if self.wanted(name).is_none() {
+            if let Some(fault) = item.fault() {
+                return Err(fault);
+            }
+            if let Some(name) = item.measurement.as_ref().filter(|name| self.wanted(name).is_none()) {
                 return Err(format!("{:?} is measured by {name:?}, which the list has not", item.numbers));
+            }
+            if let Some(name) = item.plan.as_ref().filter(|name| !is_shipped(name)) {
+                return Err(format!("{:?} is planned in {name:?}, which is no plan", item.numbers));
             }
         }
         Ok(())
@@ -180,6 +185,10 @@ impl Book {
     pub fn wanted(&self, name: &str) -> Option<&Wanted> {
         self.measurements.iter().find(|wanted| wanted.name == name)
     }
+}
+
+fn is_shipped(name: &str) -> bool {
+    shipped().iter().any(|plan| plan.name == name)
 }
 
 impl Wanted {

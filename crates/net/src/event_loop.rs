@@ -228,6 +228,7 @@ impl<L: Language, N: Node<L>> EventLoop<L, N> {
     }
 
     fn turn(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
+        self.rest();
         let lap = self.stopwatch.begin();
         self.wait(events)?;
         self.stopwatch.end(lap, Step::Wait);
@@ -279,7 +280,6 @@ impl<L: Language, N: Node<L>> EventLoop<L, N> {
 
     /// Waits for events, and sets the time of the turn.
     fn wait(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
-        self.rest();
         let timeout = match self.has_no_work() && self.inputs.is_empty() {
             true => self.next_timer().since(clock::monotonic()),
             false => Duration::ZERO,

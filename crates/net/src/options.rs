@@ -37,7 +37,7 @@ pub struct Options {
     pub stack_sockets_max: usize,
     /// After a turn that moved little, the next one begins no sooner than this after that one did, so that what comes
     /// packet by packet is worked off together: a turn for each costs more than what is done with it. What comes after
-    /// a pause is not held up. Zero: no turn is. Default 500 µs.
+    /// a pause is not held up; timers and messages of other threads wait as well. Zero: no turn is. Default 500 µs.
     pub turns_apart: Duration,
     /// How often a node hears the wall clock. Default 60 s.
     pub wall_clock_every: Duration,

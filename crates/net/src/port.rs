@@ -99,7 +99,9 @@ impl Port {
     /// fills this one keeps nothing from there.
     ///
     /// The two are of one group (SO_REUSEPORT) in which a program chooses. This one was bound without that option, so
-    /// it is certain that nobody else had the port; whoever of the same user joins the group later is never chosen.
+    /// it is certain that nobody else had the port. Whoever of the same user joins the group later is not chosen, but
+    /// may put another program in the place of ours, or bind a single address where we have all: nobody but the relay
+    /// ought to run as its user.
     pub fn split(&self, prefix: IdPrefix) -> io::Result<Port> {
         if self.offload.is_none() {
             return Err(io::Error::new(ErrorKind::Unsupported, "the port is plain"));

@@ -14,6 +14,8 @@ use heddle_seam::time::Duration;
 
 /// How long an onionskin may wait unless operator or consensus say otherwise, as in stock Tor.
 const ONIONSKIN_WAIT_MAX_MS: i32 = 1750;
+/// What the consensus' `onion_queue_wait_cutoff` is where it says nothing, as in stock Tor.
+const ONIONSKIN_CUTOFF_S: i32 = 5;
 
 /// A shard's options. Sizes and rates are the shard's part of the relay's.
 #[derive(Clone, Debug)]
@@ -89,10 +91,13 @@ impl RelayConfig {
         }
     }
 
-    /// How long an onionskin may wait for a worker, by the operator or by the consensus.
+    /// How long an onionskin may wait for a worker: what the operator or the consensus says, and no longer than stock
+    /// Tor lets any wait, whose client has left by then.
     pub(super) fn onionskin_age_max(&self, params: &NetworkParams) -> Duration {
         let consensus_ms = params.get("MaxOnionQueueDelay", ONIONSKIN_WAIT_MAX_MS, 1, i32::MAX);
-        self.onionskin_wait_max.unwrap_or(Duration::from_millis(consensus_ms.unsigned_abs().into()))
+        let cutoff_s = params.get("onion_queue_wait_cutoff", ONIONSKIN_CUTOFF_S, 1, i32::MAX);
+        let wait_max = Duration::from_millis(consensus_ms.unsigned_abs().into());
+        self.onionskin_wait_max.unwrap_or(wait_max).min(Duration::from_secs(cutoff_s.unsigned_abs().into()))
     }
 }
 

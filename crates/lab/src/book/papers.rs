@@ -7,6 +7,7 @@ use super::markdown::table;
 
 /// A result, or a system, of a paper.
 #[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Item {
     /// The page of the book that is about the paper.
     pub page: String,
@@ -16,21 +17,26 @@ pub struct Item {
     pub about: String,
     /// What the paper found, in a few words.
     pub found: String,
-    /// Where it is here.
-    #[serde(flatten)]
-    pub place: Place,
+    /// The measurement of the book that has it.
+    pub measurement: Option<String>,
+    /// The arms that the measurement needs for it, beside those that others need.
+    #[serde(default)]
+    pub arms: Vec<String>,
+    /// The plan that has it and is not in the book.
+    pub plan: Option<String>,
+    /// Where else it is, in Markdown.
+    pub elsewhere: Option<String>,
+    /// Why it is not here.
+    pub missing: Option<String>,
 }
 
-/// Where it is here.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Place {
-    /// A measurement of the book.
-    Measurement(String),
-    /// Elsewhere, in Markdown.
-    Elsewhere(String),
-    /// Nowhere, and why.
-    Missing(String),
+impl Item {
+    /// What is wrong with it beside what it names.
+    pub(super) fn fault(&self) -> Option<String> {
+        let places = [&self.measurement, &self.plan, &self.elsewhere, &self.missing];
+        let count = places.into_iter().flatten().count();
+        (count != 1).then(|| format!("{:?} is in {count} places, and has to be in one", self.numbers))
+    }
 }
 
 /// A page's table of its paper; nothing where it is about none.
@@ -39,16 +45,7 @@ pub(super) fn text(items: &[Item], page: &str, record_of: &dyn Fn(&str) -> Optio
         .iter()
         .filter(|item| item.page == page)
         .map(|item| {
-            let here = match &item.place {
-                Place::Measurement(name) => match record_of(name) {
-                    Some(record) if record.valid => format!("[`{name}`]({name}.json)"),
-                    Some(_) => format!("[`{name}`]({name}.json), **not valid**"),
-                    None => format!("`{name}`, **not measured** yet"),
-                },
-                Place::Elsewhere(place) => place.clone(),
-                Place::Missing(why) => format!("**not here**: {why}"),
-            };
-            vec![item.numbers.join(", "), item.about.clone(), item.found.clone(), here]
+            vec![item.numbers.join(", "), item.about.clone(), item.found.clone(), here(item, record_of)]
         })
         .collect();
     if rows.is_empty() {
@@ -56,4 +53,23 @@ pub(super) fn text(items: &[Item], page: &str, record_of: &dyn Fn(&str) -> Optio
     }
     let head = ["in the paper", "what it is", "what it found", "here"].map(str::to_owned);
     format!("## What the papers have\n\n{}", table(&head, &rows))
+}
+
+/// Where an item is here, in Markdown.
+fn here(item: &Item, record_of: &dyn Fn(&str) -> Option<Record>) -> String {
+    if let Some(why) = &item.missing {
+        return format!("**not here**: {why}");
+    }
+    if let Some(plan) = &item.plan {
+        return format!("plan `{plan}`, **not measured** yet");
+    }
+    let Some(name) = &item.measurement else { return item.elsewhere.clone().unwrap_or_default() };
+    let Some(record) = record_of(name) else { return format!("`{name}`, **not measured** yet") };
+    let lacking: Vec<String> =
+        item.arms.iter().filter(|arm| !record.has_arm(arm)).map(|arm| format!("`{arm}`")).collect();
+    match (record.valid, lacking.is_empty()) {
+        (false, _) => format!("[`{name}`]({name}.json), **not valid**"),
+        (true, true) => format!("[`{name}`]({name}.json)"),
+        (true, false) => format!("[`{name}`]({name}.json) **without** {}", lacking.join(", ")),
+    }
 }

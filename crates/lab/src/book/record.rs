@@ -101,6 +101,13 @@ pub struct Kept {
 }
 
 impl Record {
+    /// Whether it has figures of an arm whose transport is called so.
+    pub(super) fn has_arm(&self, transport: &str) -> bool {
+        self.figures
+            .iter()
+            .any(|kept| kept.figure.labels.get("transport").is_some_and(|arm| arm == transport))
+    }
+
     /// What a command left in a directory.
     ///
     /// # Errors

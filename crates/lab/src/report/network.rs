@@ -230,19 +230,19 @@ impl<'a> Network<'a> {
         let client = self.tor.clients.iter().map(Spanned::as_ref).find(|client| client.name == name);
         if let Some(client) = client {
             let chosen = client.path.is_empty().then(|| "path chosen by rates".to_owned());
-            let links = links_of(&client.up, &client.down);
+            let interfaces = interfaces_of(&client.up, &client.down);
             let group = group_of(client.count, client.share);
-            return group.into_iter().chain([traffic_of(client)]).chain(links).chain(chosen).collect();
+            return group.into_iter().chain([traffic_of(client)]).chain(interfaces).chain(chosen).collect();
         }
         let Some(relay) = self.relay(name) else { return Vec::new() };
         let group = group_of(relay.count, relay.share);
-        let links = links_of(&relay.up, &relay.down);
+        let interfaces = interfaces_of(&relay.up, &relay.down);
         let own = torrc_rate(relay).map(|bits| format!("passes on {}", bytes_a_second(bits)));
         let drawn = relay.rate_kib_s.as_ref();
         let drawn = drawn.map(|rate| format!("passes on {} KiB/s, drawn", span_of(rate)));
         let kind = relay.transport.map(|transport| format!("always {transport}"));
         let server = (relay.exit && self.tor.server.is_none()).then(|| "and the server".to_owned());
-        let parts = group.into_iter().chain(links).chain(own).chain(drawn);
+        let parts = group.into_iter().chain(interfaces).chain(own).chain(drawn);
         parts.chain(kind).chain(server).collect()
     }
 
@@ -389,7 +389,7 @@ fn span_of(drawn: &Drawn) -> String {
 }
 
 /// The links of a host, each direction by itself where they differ.
-fn links_of(up: &InterfaceOptions, down: &InterfaceOptions) -> Vec<String> {
+fn interfaces_of(up: &InterfaceOptions, down: &InterfaceOptions) -> Vec<String> {
     let (up, down) = (interface(up), interface(down));
     if up == down {
         return up;

@@ -462,7 +462,7 @@ fn course<'a>(
         return format!("<h3>{title}</h3>\n<p class=\"soft\">Nothing of it was measured.</p>\n");
     }
     format!(
-        "<h3>{title}</h3>\n<figure>{}<figcaption>{} over time, in one run, looked at every {} ms.</figcaption></figure>\n{}",
+        "<h3>{title}</h3>\n<figure>{}<figcaption>{} over time, in one run, looked at about every {} ms.</figcaption></figure>\n{}",
         chart::over_time(&plot.title, &traces),
         escape(axis),
         step.as_millis(),

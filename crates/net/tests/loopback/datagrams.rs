@@ -120,8 +120,9 @@ fn datagrams_come_back_as_they_went() {
 #[test]
 fn what_comes_one_by_one_is_worked_off_together() {
     const COUNT: u64 = 2_000;
-    for apart_us in [0, 500] {
-        let apart = Duration::from_micros(apart_us);
+    // The longest there may be, so that a busy machine's turns are shorter.
+    for apart_ms in [0, 10] {
+        let apart = Duration::from_millis(apart_ms);
         let options = Options { turns_apart: apart, ..Options::default() };
         let (echo, addr) = Echo::start_with(options, loopback());
         let (peer, begun) = (peer(), std::time::Instant::now());
@@ -137,10 +138,10 @@ fn what_comes_one_by_one_is_worked_off_together() {
         let counters = echo.handle.counters();
         let elapsed = begun.elapsed();
         assert_eq!(echo.stop().datagrams, COUNT);
-        assert_eq!(counters.rests > 0, apart_us > 0, "{counters:?}");
-        if apart_us > 0 {
+        assert_eq!(counters.rests > 0, apart_ms > 0, "{counters:?}");
+        if apart_ms > 0 {
             // Each turn that moves something is followed by a rest, and may be followed by one that finds nothing.
-            let most = 2 * (elapsed.as_micros() / apart.as_micros()) as u64 + 16;
+            let most = 2 * (elapsed.as_millis() / apart.as_millis()) as u64 + 16;
             assert!(counters.waits <= most, "more than {most} in {elapsed:?}: {counters:?}");
         }
     }

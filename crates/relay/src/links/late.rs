@@ -59,9 +59,13 @@ impl Late {
         }
     }
 
-    /// A connection that has owed an answer for too long. What came over channels too late is forgotten.
-    pub fn pop_link(&mut self, now: Instant) -> Option<LinkKey> {
+    /// What is asked again over channels and was not answered there in time tells nothing.
+    pub fn forget_late(&mut self, now: Instant) {
         self.again.retain(|_, (since, _)| now.since(*since) < CREATE_PATIENCE);
+    }
+
+    /// A connection that has owed an answer for too long.
+    pub fn pop_link(&mut self, now: Instant) -> Option<LinkKey> {
         pop_late(&mut self.owed, now, SILENCE_PATIENCE).map(|(_, link)| link)
     }
 }

@@ -286,6 +286,11 @@ impl Links {
         self.flows.late_mut().on_created(now, circuit);
     }
 
+    /// What was asked again over channels and came there too late is forgotten.
+    pub fn forget_late_creates(&mut self, now: Instant) {
+        self.flows.late_mut().forget_late(now);
+    }
+
     /// A connection in use that has owed an answer for too long.
     pub fn pop_late_link(&mut self, now: Instant) -> Option<LinkKey> {
         loop {

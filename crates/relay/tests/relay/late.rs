@@ -84,6 +84,9 @@ fn operator_or_consensus_say_how_long_an_onionskin_may_wait() {
     };
     let cases = [(None, None), (None, Some(3000)), (Some(500), Some(3000)), (None, Some(100))];
     assert_eq!(cases.map(|(chosen, consensus)| wait_max(chosen, consensus)), [1750, 3000, 500, 100]);
+    // Whoever asked has left by then.
+    let cases = [(None, Some(60_000)), (Some(60_000), None)];
+    assert_eq!(cases.map(|(chosen, consensus)| wait_max(chosen, consensus)), [5000, 5000]);
 }
 
 /// Whoever floods all the time has what is left of the workers, and others are answered as if they were alone.

@@ -73,12 +73,15 @@ impl Looks {
             let share = |is: fn(&Look) -> bool| {
                 100.0 * looks.iter().filter(|look| is(look)).count() as f64 / looks.len().max(1) as f64
             };
+            let windows: Vec<u32> = looks.iter().filter_map(|look| look.window_bytes).collect();
+            let closed = windows.iter().filter(|bytes| **bytes == 0).count();
+            let closed_pct = (!windows.is_empty()).then(|| 100.0 * closed as f64 / windows.len() as f64);
             [
                 Sampled::new(
                     "socket_window_kb",
                     values(|look| look.window_bytes.map(|bytes| f64::from(bytes) / 1e3)),
                 ),
-                Sampled::one("socket_window_closed_pct", share(|look| look.window_bytes == Some(0))),
+                Sampled::new("socket_window_closed_pct", closed_pct.into_iter().collect()),
                 Sampled::new("socket_cwnd_packets", values(|look| Some(f64::from(look.cwnd_packets)))),
                 Sampled::new("socket_unacked_packets", values(|look| Some(f64::from(look.unacked_packets)))),
                 Sampled::new("socket_unsent_kb", values(|look| Some(f64::from(look.unsent_bytes) / 1e3))),

@@ -73,6 +73,7 @@ impl Core {
                 self.extend_again(key);
             }
         }
+        self.links.forget_late_creates(self.now);
         while let Some(link) = self.links.pop_late_link(self.now) {
             self.links.note_answer(link, false);
         }
