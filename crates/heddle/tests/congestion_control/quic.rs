@@ -173,7 +173,12 @@ fn circuits_go_over_tcp_dtls_where_one_side_speaks_nothing_else() {
     let told = metrics("dtlsmiddle");
     for step in Step::ALL {
         let count = told.sum("heddle_step_seconds_count", &[("step", step.name())]);
-        let least = if step == Step::Timer { 1.0 } else { 1_000.0 };
+        let least = match step {
+            Step::Timer => 1.0,
+            // What comes together is worked off together, so a loop has far fewer turns than there are datagrams.
+            Step::Wait | Step::Turn => 50.0,
+            _ => 1_000.0,
+        };
         assert!(count >= least, "{step:?}: {count}");
     }
 }
