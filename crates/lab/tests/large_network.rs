@@ -1,14 +1,13 @@
 //! The plan of DefenestraTor's large network in virtual time, made small: clients that choose paths over relays of
 //! drawn rates, and wires of drawn delays.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+mod support;
 
-use heddle_lab::error::{Error, Result};
-use heddle_lab::figures::Figure;
-use heddle_lab::plan::{Plan, shipped};
-use heddle_lab::results::Summary;
-use heddle_lab::run::{BackendKind, RunOptions, run};
+use heddle_lab::error::Error;
+use heddle_lab::plan::shipped;
+use heddle_lab::run::BackendKind;
+
+use support::{Wanted, figure, measured};
 
 /// The shipped plan with downloads of a few cells and short pauses.
 fn small() -> String {
@@ -26,41 +25,6 @@ fn small() -> String {
     })
 }
 
-struct Wanted<'a> {
-    set: &'a [(&'a str, &'a str)],
-    arms: &'a [&'a str],
-    seed: u64,
-    backend: BackendKind,
-}
-
-fn measured(dir: &Path, wanted: &Wanted<'_>, out: &str) -> Result<Summary> {
-    let file = dir.join("small.toml");
-    std::fs::write(&file, small()).unwrap();
-    let set: BTreeMap<String, String> =
-        wanted.set.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    let options = RunOptions {
-        loaded: Plan::load(file.to_str().unwrap(), &set)?,
-        arms: wanted.arms.iter().map(|arm| (*arm).to_owned()).collect(),
-        phases: Vec::new(),
-        runs: None,
-        seed: Some(wanted.seed),
-        out: dir.join(out),
-        resume: false,
-        command: "a test".to_owned(),
-        heddle: Default::default(),
-        backend: wanted.backend,
-    };
-    run(&options, &mut |_| Ok(()))
-}
-
-fn figure<'a>(summary: &'a Summary, name: &str, labels: &[(&str, &str)]) -> &'a Figure {
-    let has = |figure: &&Figure| {
-        let all = labels.iter().all(|(label, value)| figure.labels.get(*label).is_some_and(|of| of == value));
-        figure.name == name && all
-    };
-    summary.figures.iter().find(has).unwrap_or_else(|| panic!("{name} {labels:?} is not there"))
-}
-
 const SMALL: &[(&str, &str)] = &[("relays", "6"), ("clients", "12"), ("seconds", "4"), ("warm_up_s", "1")];
 
 #[test]
@@ -68,7 +32,7 @@ fn one_seed_gives_one_network_and_one_run() {
     let dir = tempfile::tempdir().unwrap();
     let run = |seed: u64, out: &str| {
         let wanted = Wanted { set: SMALL, arms: &["quic", "tls-n23"], seed, backend: BackendKind::Sim };
-        measured(dir.path(), &wanted, out).unwrap()
+        measured(dir.path(), &small(), &wanted, out).unwrap()
     };
     let (one, again, other) = (run(1, "one"), run(1, "again"), run(2, "other"));
     assert!(one.valid, "{:?}", one.reasons);
@@ -99,7 +63,7 @@ fn relays_keep_the_rates_that_were_drawn() {
     let set =
         [("relays", "3"), ("clients", "20"), ("seconds", "10"), ("warm_up_s", "3"), ("rates_kib_s", "75")];
     let wanted = Wanted { set: &set, arms: &["tls"], seed: 1, backend: BackendKind::Sim };
-    let summary = measured(dir.path(), &wanted, "out").unwrap();
+    let summary = measured(dir.path(), &small(), &wanted, "out").unwrap();
     let got: f64 = ["web", "bulk"]
         .map(|client| figure(&summary, "received_kb_s", &[("client", client)]).mean)
         .iter()
@@ -112,7 +76,7 @@ fn relays_keep_the_rates_that_were_drawn() {
 fn what_is_too_large_for_processes_is_refused_before_anything_starts() {
     let dir = tempfile::tempdir().unwrap();
     let wanted = Wanted { set: &[], arms: &["tls"], seed: 1, backend: BackendKind::Emu };
-    let error = measured(dir.path(), &wanted, "out").unwrap_err();
+    let error = measured(dir.path(), &small(), &wanted, "out").unwrap_err();
     let said = error.to_string();
     assert!(matches!(error, Error::Lacking(_)) && said.contains("222 hosts"), "{said}");
     assert!(said.contains("--backend sim") && said.lines().count() == 1, "{said}");

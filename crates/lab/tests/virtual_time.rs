@@ -1,14 +1,15 @@
 //! Plans in virtual time: what they measure is what wires and rates allow, one seed gives one run, and what is not
 //! there is refused before anything starts.
 
-use std::collections::BTreeMap;
+mod support;
+
 use std::path::Path;
 
 use heddle_lab::error::{Error, Result};
-use heddle_lab::figures::Figure;
-use heddle_lab::plan::Plan;
 use heddle_lab::results::Summary;
-use heddle_lab::run::{BackendKind, RunOptions, run};
+use heddle_lab::run::BackendKind;
+
+use support::{Wanted, figure, measured};
 
 /// Every kind of traffic. The path of circuits delays by 30 ms, and the server is on the exit's host.
 const EVERYTHING: &str = r#"
@@ -141,29 +142,8 @@ bulk = { congestion_control = "cubic", sender = "utcp", duration = "2 s" }
 "#;
 
 fn in_virtual_time(dir: &Path, plan: &str, arms: &[&str], seed: u64, out: &str) -> Result<Summary> {
-    let file = dir.join("plan.toml");
-    std::fs::write(&file, plan).unwrap();
-    let options = RunOptions {
-        loaded: Plan::load(file.to_str().unwrap(), &BTreeMap::new())?,
-        arms: arms.iter().map(|arm| (*arm).to_owned()).collect(),
-        phases: Vec::new(),
-        runs: None,
-        seed: Some(seed),
-        out: dir.join(out),
-        resume: false,
-        command: "a test".to_owned(),
-        heddle: Default::default(),
-        backend: BackendKind::Sim,
-    };
-    run(&options, &mut |_| Ok(()))
-}
-
-fn figure<'a>(summary: &'a Summary, name: &str, labels: &[(&str, &str)]) -> &'a Figure {
-    let has = |figure: &&Figure| {
-        let all = labels.iter().all(|(label, value)| figure.labels.get(*label).is_some_and(|of| of == value));
-        figure.name == name && all
-    };
-    summary.figures.iter().find(has).unwrap_or_else(|| panic!("{name} {labels:?} is not there"))
+    let wanted = Wanted { set: &[], arms, seed, backend: BackendKind::Sim };
+    measured(dir, plan, &wanted, out)
 }
 
 #[test]

@@ -9,7 +9,7 @@ use heddle_net::tcp_diag::TcpConnection;
 use super::transport_use::{relay_labels, steps};
 use crate::backend::Testbed;
 use crate::error::Result;
-use crate::figures::labels;
+use crate::figures::{Labels, labels};
 use crate::plan::{Phase, Tor};
 use crate::run::sampled::Sampled;
 
@@ -67,26 +67,29 @@ impl Looks {
     pub(super) fn figures(self, tor: &Tor) -> Vec<Sampled> {
         let of_pair = |([relay, peer], looks): ([String; 2], Vec<Look>)| {
             let of_pair = relay_labels(tor, &relay).into_iter().chain(labels([("to", &*peer)]));
-            let of_pair: crate::figures::Labels = of_pair.collect();
+            let of_pair: Labels = of_pair.collect();
             let values =
                 |value: fn(&Look) -> Option<f64>| looks.iter().filter_map(value).collect::<Vec<f64>>();
-            let share = |is: fn(&Look) -> bool| {
-                100.0 * looks.iter().filter(|look| is(look)).count() as f64 / looks.len().max(1) as f64
+            // Of the looks that tell it; none where none does.
+            let pct = |is: fn(&Look) -> Option<bool>| -> Vec<f64> {
+                let told: Vec<bool> = looks.iter().filter_map(is).collect();
+                let count = told.iter().filter(|is| **is).count();
+                (!told.is_empty()).then(|| 100.0 * count as f64 / told.len() as f64).into_iter().collect()
             };
-            let windows: Vec<u32> = looks.iter().filter_map(|look| look.window_bytes).collect();
-            let closed = windows.iter().filter(|bytes| **bytes == 0).count();
-            let closed_pct = (!windows.is_empty()).then(|| 100.0 * closed as f64 / windows.len() as f64);
             [
                 Sampled::new(
                     "socket_window_kb",
                     values(|look| look.window_bytes.map(|bytes| f64::from(bytes) / 1e3)),
                 ),
-                Sampled::new("socket_window_closed_pct", closed_pct.into_iter().collect()),
+                Sampled::new(
+                    "socket_window_closed_pct",
+                    pct(|look| look.window_bytes.map(|bytes| bytes == 0)),
+                ),
                 Sampled::new("socket_cwnd_packets", values(|look| Some(f64::from(look.cwnd_packets)))),
                 Sampled::new("socket_unacked_packets", values(|look| Some(f64::from(look.unacked_packets)))),
                 Sampled::new("socket_unsent_kb", values(|look| Some(f64::from(look.unsent_bytes) / 1e3))),
                 Sampled::new("socket_queued_kb", values(|look| Some(f64::from(look.queued_bytes) / 1e3))),
-                Sampled::one("socket_unwritable_pct", share(|look| !look.is_writable)),
+                Sampled::new("socket_unwritable_pct", pct(|look| Some(!look.is_writable))),
             ]
             .map(|sampled| sampled.with(of_pair.clone()))
         };
