@@ -52,8 +52,8 @@ const READ_BATCH_BYTES: usize = 256 * 1024;
 /// Bytes that are received from sockets in one turn: thousands that have much wait in line, and timers, ports and other
 /// threads come first.
 const TURN_READ_BYTES: usize = 4 * READ_BATCH_BYTES;
-/// A turn that moved so many bytes, in and out together, is not followed by a rest: at half a millisecond for each turn
-/// that would be 64 MB/s, and buffers on the way might not hold what came meanwhile.
+/// A turn that moved so many bytes, in and out together, is not followed by a rest: at a millisecond for each turn
+/// that would be 32 MB/s, and buffers on the way might not hold what came meanwhile.
 const MUCH_BYTES: u64 = 32 * 1024;
 /// Events of one wait; the kernel keeps the rest.
 const EVENTS_MAX: usize = 1024;

@@ -37,7 +37,7 @@ pub struct Options {
     pub stack_sockets_max: usize,
     /// After a turn that moved little, the next one begins no sooner than this after that one did, so that what comes
     /// packet by packet is worked off together: a turn for each costs more than what is done with it. What comes after
-    /// a pause is not held up; timers and messages of other threads wait as well. Zero: no turn is. Default 500 µs.
+    /// a pause is not held up; timers and messages of other threads wait as well. Zero: no turn is. Default 1 ms.
     pub turns_apart: Duration,
     /// How often a node hears the wall clock. Default 60 s.
     pub wall_clock_every: Duration,
@@ -59,7 +59,7 @@ impl Default for Options {
             closing_max: 1024,
             handed_max: 1024,
             stack_sockets_max: 16 * 1024,
-            turns_apart: Duration::from_micros(500),
+            turns_apart: Duration::from_millis(1),
             wall_clock_every: Duration::from_secs(60),
             outbound_bind_v4: None,
             outbound_bind_v6: None,

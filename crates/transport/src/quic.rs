@@ -55,7 +55,7 @@ use heddle_proto::transport::{Isolation, Scope, Transport, TransportId};
 use heddle_seam::datagrams::{Datagrams, IdPrefix, Transmit};
 use heddle_seam::rng::Seed;
 use heddle_seam::time::Instant;
-use ids::{ID_LEN, Ids};
+use ids::{Ids, Recent};
 use quinn_proto::{DatagramEvent, EcnCodepoint, EndpointConfig};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -103,8 +103,7 @@ pub struct QuicEndpoint {
     state: Arc<AtomicUsize>,
     /// What all connections may be sent and have.
     windows: Common,
-    /// The id that was last found to be ours, because most datagrams carry the same as the one before.
-    last_id: Option<[u8; ID_LEN]>,
+    recent_ids: Recent,
     strangers: u64,
 }
 
@@ -153,7 +152,7 @@ impl QuicEndpoint {
             scratch: Vec::new(),
             buffered: Arc::default(),
             state: Arc::default(),
-            last_id: None,
+            recent_ids: Recent::new(),
             strangers: 0,
         })
     }
@@ -203,13 +202,7 @@ impl QuicEndpoint {
         if let Ok(token) = <&Token>::try_from(head.to) {
             return head.is_initial && self.connections.dialled_from(token, from.from.ip()).is_some();
         }
-        if self.last_id.as_ref().is_none_or(|id| id[..] != *head.to) {
-            let Some(id) = <[u8; ID_LEN]>::try_from(head.to).ok().filter(|id| self.ids.is_ours(id)) else {
-                return false;
-            };
-            self.last_id = Some(id);
-        }
-        true
+        self.recent_ids.is_ours(&self.ids, head.to)
     }
 }
 

@@ -83,6 +83,33 @@ impl ConnectionIdGenerator for Ids {
     }
 }
 
+/// Ids that were found to be ours, each in the place that its last byte names: a MAC for each datagram would cost more
+/// than its header's protection. Strangers put none here, so these are all the bytes it ever has.
+pub(super) struct Recent([[u8; ID_LEN]; RECENT]);
+
+const RECENT: usize = 64;
+
+impl Recent {
+    /// None: what is all zeros stands for no id.
+    pub(super) fn new() -> Self {
+        Recent([[0; ID_LEN]; RECENT])
+    }
+
+    /// Whether this is one of `ids`.
+    pub(super) fn is_ours(&mut self, ids: &Ids, id: &[u8]) -> bool {
+        let Ok(id) = <&[u8; ID_LEN]>::try_from(id) else { return false };
+        let place = &mut self.0[usize::from(id[ID_LEN - 1]) % RECENT];
+        if place == id && *id != [0; ID_LEN] {
+            return true;
+        }
+        let is_ours = ids.is_ours(id);
+        if is_ours {
+            *place = *id;
+        }
+        is_ours
+    }
+}
+
 impl fmt::Debug for Ids {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Ids(..)")
@@ -145,6 +172,26 @@ mod tests {
         assert_ne!(id, other);
         assert_eq!([id, other].map(|id| IdPrefix([id[0], id[1]])), [ids.id_prefix(); 2]);
         assert_ne!(ids.id_prefix(), others.id_prefix());
+    }
+
+    /// More ids than there are places, each asked for twice, with what others made and what is bent between them.
+    #[test]
+    fn what_was_recognised_before_changes_no_answer() {
+        let (mut ids, mut others) = (Ids::new(&Seed::from_number(1)), Ids::new(&Seed::from_number(2)));
+        let mut recent = Recent::new();
+        for _ in 0..4 * RECENT {
+            let (id, other) = (ids.generate_cid(), others.generate_cid());
+            for _ in 0..2 {
+                assert!(recent.is_ours(&ids, &id));
+                assert!(!recent.is_ours(&ids, &other));
+                for bit in 0..ID_LEN * 8 {
+                    let mut bent = id.to_vec();
+                    bent[bit / 8] ^= 1 << (bit % 8);
+                    assert!(!recent.is_ours(&ids, &bent), "bit {bit}");
+                }
+            }
+        }
+        assert!(!recent.is_ours(&ids, &[0; ID_LEN]) && !recent.is_ours(&ids, &[]));
     }
 
     #[test]
