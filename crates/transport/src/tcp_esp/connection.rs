@@ -48,9 +48,9 @@ use std::sync::Arc;
 use stream::ControlStream;
 use zeroize::Zeroizing;
 
-/// Segments that open flows and come before the listener's proof was read: so many flows begin within one round trip, or
-/// as long as a lost proof takes to be sent again. What comes beyond, its kernel sends again after a second. Each is as
-/// long as a datagram takes, so of a connection they are at most 64 times 1,350 bytes, which is 86 kB.
+/// Segments that open flows and come before the listener's proof was read: so many flows begin within one round trip,
+/// or as long as a lost proof takes to be sent again. What comes beyond, its kernel sends again after a second. Each is
+/// as long as a datagram takes, so of a connection they are at most 64 times 1,350 bytes, which is 86 kB.
 const OPENINGS_MAX: usize = 64;
 
 /// How long a connection that is over tells its peer so, and how often at most.
