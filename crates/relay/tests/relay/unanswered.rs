@@ -188,10 +188,11 @@ fn a_client_that_fills_the_next_relays_queue_leaves_others_their_extends() {
 
 /// Everything that was sent to the next relay comes after so long, for so many circuits at once.
 fn answer_all(bench: &mut Bench, next: Sock, patience: Duration) {
-    let mut waiting = VecDeque::new();
+    let mut waiting: VecDeque<(Instant, CircId)> = VecDeque::new();
     for _ in 0..1000 {
         waiting.extend(asked(bench, next).into_iter().map(|circ_id| (bench.now, circ_id)));
-        while let Some((_, circ_id)) = waiting.pop_front_if(|(came, _)| bench.now.since(*came) >= patience) {
+        let due = waiting.iter().take_while(|(came, _)| bench.now.since(*came) >= patience).count();
+        for (_, circ_id) in waiting.drain(..due) {
             answer(bench, next, circ_id);
         }
         bench.pass(TICK);
