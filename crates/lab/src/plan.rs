@@ -21,6 +21,7 @@ mod load;
 mod model;
 mod network;
 mod sample;
+mod shares;
 mod shipped;
 mod text;
 mod units;
