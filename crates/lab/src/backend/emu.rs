@@ -64,8 +64,8 @@ impl Backend for Emu {
         let hosts = wanted.network.hosts.len();
         match tor.is_some() && arm.tor.is_some() && hosts > PROCESS_HOSTS_MAX {
             true => Err(Error::Lacking(format!(
-                "arm {} has {hosts} hosts with a process each, and the backend emu brings up {PROCESS_HOSTS_MAX} at most; run \
-                 it with --backend sim",
+                "arm {} has {hosts} hosts with a process each, and the backend emu brings up {PROCESS_HOSTS_MAX} at \
+                 most; run it with --backend sim",
                 arm.name
             ))),
             false => Ok(()),

@@ -24,9 +24,9 @@ use std::collections::VecDeque;
 const SWEEP_LEN_MIN: usize = 64;
 
 /// How long CREATE2 waits on a flow, from when it is queued there: a connection that does not let it leave is of no
-/// more use to the circuit than one that loses it. A peer refuses onionskins that waited for 1.75 s, unless its operator
-/// or the consensus says otherwise, so what takes longer was lost more than once; and clients give circuits up after
-/// some seconds.
+/// more use to the circuit than one that loses it. A peer refuses onionskins that waited for 1.75 s, unless its
+/// operator or the consensus says otherwise, so what takes longer was lost more than once; and clients give circuits up
+/// after some seconds.
 pub(super) const CREATE_PATIENCE: Duration = Duration::from_secs(3);
 /// An answer is slow that takes so long after CREATE2 left: two long round trips, and less than half of what stock
 /// relays, and this one, let an onionskin wait.
