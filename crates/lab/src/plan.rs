@@ -21,6 +21,7 @@ mod load;
 mod model;
 mod network;
 mod sample;
+mod shares;
 mod shipped;
 mod text;
 mod units;
@@ -37,7 +38,7 @@ pub use clients::{Client, Flow, Traffic};
 pub use contest::{Becomes, Contest, Contests, Queue};
 pub use drawn::Drawn;
 pub use estimate::estimate;
-pub use grid::{Batch, Cell, Grid, GridArm};
+pub use grid::{Batch, Grid, GridArm, GridWire};
 pub use load::Loaded;
 #[cfg(test)]
 pub(crate) use load::parse;

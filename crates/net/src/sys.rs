@@ -164,6 +164,11 @@ pub(crate) fn choose_by_prefix(first: impl AsFd, prefix: IdPrefix) -> Result<(),
     outcome(result)
 }
 
+/// The kernel forgets the program of [`choose_by_prefix`].
+pub(crate) fn choose_no_more(first: impl AsFd) -> Result<(), Errno> {
+    set_option(first, libc::SOL_SOCKET, libc::SO_DETACH_REUSEPORT_BPF, 0)
+}
+
 /// What a system call says that returns zero if all is well.
 fn outcome(result: libc::c_int) -> Result<(), Errno> {
     match result {

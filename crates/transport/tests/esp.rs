@@ -358,6 +358,35 @@ fn no_more_flows_than_the_peer_permits() {
     });
 }
 
+/// A listener is ready as soon as it sent its proof. That is lost, so a flow of the listener's comes first, and its
+/// kernel would open it anew only after a second.
+#[test]
+fn what_a_listener_opens_before_its_proof_came_waits_for_it() {
+    let is_ready = |world: &mut World, place| world.at(place, |end, _| end.is(&ConnectionEvent::Ready));
+    for is_lost in [true, false] {
+        let mut world = World::new(EspOptions::default(), 100);
+        let [a, b] = world.hosts;
+        // The control stream is open, and the dialler's proof on its way.
+        world.sim.run_for(Duration::from_millis(50));
+        assert!(!is_ready(&mut world, 1));
+        world.sim.block_datagrams(b, a, is_lost);
+        let to_send = BTreeMap::from([(circ_id(Role::Responder, 1), VecDeque::from([0]))]);
+        if !is_lost {
+            world.at(1, |end, _| end.to_send = to_send.clone());
+        }
+        world.wait(|world| is_ready(world, 1));
+        if is_lost {
+            world.sim.block_datagrams(b, a, false);
+            world.at(1, |end, _| end.to_send = to_send);
+        }
+        world.wait(|world| is_ready(world, 0));
+        let ready_at = world.sim.now();
+        world.wait(|world| world.at(0, |end, _| !end.came.is_empty()));
+        let took = world.sim.now().since(ready_at);
+        assert!(took <= Duration::from_millis(60), "a round trip later and not {took:?}");
+    }
+}
+
 /// A driver out of sockets: the relay hears of it, and who did not hear in time gets no flow.
 #[test]
 fn no_more_flows_than_the_driver_opens_sockets() {

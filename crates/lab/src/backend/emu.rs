@@ -37,8 +37,8 @@ use flow_hosts::{Emulated, FlowHosts};
 use sources::Sources;
 use tor::TorProcesses;
 
-/// The most hosts of a network with Tor: more processes than this are too much for one machine.
-const HOSTS_MAX: usize = 60;
+/// The most hosts of a network with Tor, of which each has a process: more are too much for one machine.
+const PROCESS_HOSTS_MAX: usize = 60;
 /// How often whoever waits is told so.
 const PROGRESS: Duration = Duration::from_secs(1);
 /// How long a sleep may last before Ctrl-C is looked at.
@@ -62,10 +62,10 @@ impl Backend for Emu {
 
     fn check(&self, arm: &Arm, tor: Option<&Tor>, wanted: &Deployment) -> Result<()> {
         let hosts = wanted.network.hosts.len();
-        match tor.is_some() && arm.tor.is_some() && hosts > HOSTS_MAX {
+        match tor.is_some() && arm.tor.is_some() && hosts > PROCESS_HOSTS_MAX {
             true => Err(Error::Lacking(format!(
-                "arm {} has {hosts} hosts with a process each, and the backend emu brings up {HOSTS_MAX} at most; run \
-                 it with --backend sim",
+                "arm {} has {hosts} hosts with a process each, and the backend emu brings up {PROCESS_HOSTS_MAX} at \
+                 most; run it with --backend sim",
                 arm.name
             ))),
             false => Ok(()),

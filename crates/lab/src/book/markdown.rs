@@ -67,9 +67,9 @@ pub(super) fn table(head: &[String], rows: &[Vec<String>]) -> String {
 /// A table of figures: a column for each arm, in this order, and a row for each figure and place.
 pub(super) fn figures(record: &Record, all: &[&Kept]) -> String {
     /// What one arm has in a row; in no arm's, if there are none.
-    type Cell<'a> = (Option<&'a str>, String);
+    type Entry<'a> = (Option<&'a str>, String);
     let arms = arms(all.iter().copied());
-    let mut rows: Vec<(String, Vec<Cell<'_>>)> = Vec::new();
+    let mut rows: Vec<(String, Vec<Entry<'_>>)> = Vec::new();
     for kept in all {
         let (arm, place) = arm_and_place(&kept.figure.labels);
         let mut name = record.title(&kept.figure.name, &kept.figure.unit);

@@ -14,7 +14,7 @@ use super::{pcapng, variable};
 use crate::error::{Error, Result};
 
 /// Hosts beyond this have no automatic address left.
-const HOSTS_MAX: usize = 60_000;
+const ADDRESSED_HOSTS_MAX: usize = 60_000;
 
 /// Hosts, the wires between them, and what their kernels are set to.
 ///
@@ -150,8 +150,8 @@ impl NetworkOptions {
     pub fn check(&self) -> Result<()> {
         let fault = |what: String| Err(Error::Options(what));
         self.topology().validate().or_else(|error| fault(error.to_string()))?;
-        if self.hosts.is_empty() || self.hosts.len() > HOSTS_MAX {
-            return fault(format!("{} hosts; possible is from 1 to {HOSTS_MAX}", self.hosts.len()));
+        if self.hosts.is_empty() || self.hosts.len() > ADDRESSED_HOSTS_MAX {
+            return fault(format!("{} hosts; possible is from 1 to {ADDRESSED_HOSTS_MAX}", self.hosts.len()));
         }
         self.check_names()?;
         let mut taken = BTreeSet::new();

@@ -141,8 +141,8 @@ const FLOWS: &[Quantity] = &[
 
 const GRIDS: &[Quantity] = &[
     Quantity::new(
-        "grid_cells",
-        "cells",
+        "grid_wires",
+        "wires",
         Amount,
         Neither,
         "Wires of the grid",

@@ -8,7 +8,7 @@ use toml::Spanned;
 
 use super::clients::{Client, Flow, Traffic};
 use super::congestion_control;
-use super::hosts::{AUTHORITIES, HOSTS_MAX, can_become, directions, host_names, hosts};
+use super::hosts::{AUTHORITIES, NETWORK_HOSTS_MAX, can_become, directions, host_names, hosts};
 use super::network::{Bottleneck, Phase, Relay, Tor, TorArm, WireGroup, WirePair};
 use super::sample::Fault;
 use crate::emulator::AttackOptions;
@@ -33,8 +33,8 @@ const LINE_MAX: usize = 1000;
 pub(super) fn check(tor: &Tor) -> Result<(), Fault> {
     let general = |what: String| (None, what);
     let names = host_names(tor);
-    if names.len() > HOSTS_MAX {
-        return Err(general(format!("{} hosts; possible are {HOSTS_MAX}", names.len())));
+    if names.len() > NETWORK_HOSTS_MAX {
+        return Err(general(format!("{} hosts; possible are {NETWORK_HOSTS_MAX}", names.len())));
     }
     let mut taken = BTreeSet::new();
     if let Some(name) = names.iter().find(|name| !taken.insert(**name)) {

@@ -1,7 +1,7 @@
 //! A grid of wires: kernel TCP and `utcp` send over the same ones, alternately.
 //!
-//! A plan lists the cells of its grid in batches. An arm with `grid` runs the cells of one batch at the same time, each
-//! over wires of its own, with one sender.
+//! A plan lists the wires of its grid in batches. An arm with `grid` sends over all of one batch at the same time, with
+//! one sender.
 
 use std::time::Duration;
 
@@ -20,12 +20,12 @@ const QUEUE_BYTES_MIN: u64 = 3 * 1500;
 pub struct Grid {
     /// What a wire that reorders does, in the direction of the data.
     pub reorder: Reorder,
-    /// Cells that are run at the same time.
+    /// Wires that are sent over at the same time.
     #[serde(rename = "batch")]
     pub list: Vec<Batch>,
 }
 
-/// Cells that are run at the same time: together they must not outrun the emulator.
+/// Wires that are sent over at the same time: together they must not outrun the emulator.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Batch {
@@ -37,14 +37,15 @@ pub struct Batch {
     /// What of it does not count. Default: 0 s.
     #[serde(default, deserialize_with = "units::duration")]
     pub warm_up: Duration,
-    /// Its wires.
-    pub cells: Vec<Cell>,
+    /// Its wires. Plans of earlier commits call them `cells`, and records of them are read as well.
+    #[serde(alias = "cells")]
+    pub wires: Vec<GridWire>,
 }
 
-/// A wire.
+/// A wire of a grid.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Cell {
+pub struct GridWire {
     /// The round trip without queues, in milliseconds: half of it each way.
     pub rtt_ms: u64,
     /// The rate of both directions, in Mbit/s.
@@ -60,7 +61,7 @@ pub struct Cell {
     pub copies: usize,
 }
 
-/// An arm that sends over the cells of a batch.
+/// An arm that sends over the wires of a batch.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GridArm {
@@ -83,9 +84,9 @@ impl Grid {
     }
 }
 
-impl Cell {
+impl GridWire {
     /// The wire towards the receiver and the wire back.
-    pub(super) fn wires(&self, reorder: &Reorder) -> [DirectionOptions; 2] {
+    pub(super) fn directions(&self, reorder: &Reorder) -> [DirectionOptions; 2] {
         let bytes_max = queue_bytes(self.mbit, self.rtt_ms as f64 * self.queue_bdp);
         let back = DirectionOptions {
             rate: Rate::BitsPerS(self.mbit * 1_000_000),

@@ -1,9 +1,9 @@
-//! The cells of a grid become the cases of the arms that go through it.
+//! The wires of a grid become the cases of the arms that go through it.
 
 use toml::Spanned;
 
 use super::case::{Bulk, Case};
-use super::grid::{Batch, Cell, Grid, GridArm};
+use super::grid::{Batch, Grid, GridArm, GridWire};
 use super::model::Plan;
 
 /// Gives arms with `grid` their cases. What is wrong comes with its place.
@@ -20,7 +20,7 @@ pub(super) fn expand(plan: &mut Plan) -> Result<(), (usize, String)> {
         let batch = grid.find(&options.batch);
         let batch = batch.ok_or_else(|| fault(format!("there is no batch {:?}", options.batch)))?;
         let cases =
-            batch.cells.iter().map(|cell| Spanned::new(span.clone(), case(cell, batch, &options, grid)));
+            batch.wires.iter().map(|wire| Spanned::new(span.clone(), case(wire, batch, &options, grid)));
         let cases = cases.collect();
         let arm = arm.as_mut();
         if !arm.cases.is_empty() {
@@ -33,9 +33,9 @@ pub(super) fn expand(plan: &mut Plan) -> Result<(), (usize, String)> {
     Ok(())
 }
 
-fn case(cell: &Cell, batch: &Batch, arm: &GridArm, grid: &Grid) -> Case {
-    let [wire, back] = cell.wires(&grid.reorder);
-    let mut labels = cell.labels();
+fn case(grid_wire: &GridWire, batch: &Batch, arm: &GridArm, grid: &Grid) -> Case {
+    let [wire, back] = grid_wire.directions(&grid.reorder);
+    let mut labels = grid_wire.labels();
     labels.insert("sender".to_owned(), arm.sender.name().to_owned());
     labels.insert("congestion_control".to_owned(), arm.congestion_control.clone());
     let bulk = Bulk {
@@ -44,7 +44,15 @@ fn case(cell: &Cell, batch: &Batch, arm: &GridArm, grid: &Grid) -> Case {
         duration: batch.duration,
         warm_up: batch.warm_up,
     };
-    Case { labels, copies: cell.copies, wire, back: Some(back), bulk: Some(bulk), probe: None, share: None }
+    Case {
+        labels,
+        copies: grid_wire.copies,
+        wire,
+        back: Some(back),
+        bulk: Some(bulk),
+        probe: None,
+        share: None,
+    }
 }
 
 #[cfg(test)]
@@ -61,7 +69,7 @@ mod tests {
     const LOSSES_PCT: [f64; 4] = [0.0, 0.1, 1.0, 2.0];
     const QUEUES_BDP: [f64; 3] = [0.5, 1.0, 4.0];
 
-    /// The cells that seed 1 draws, by their numbers in the grid.
+    /// The wires that seed 1 draws, by their numbers in the grid.
     fn drawn() -> Vec<usize> {
         let mut all: Vec<usize> = (0..384).collect();
         let mut rng = Seed::from_number(1).rng();
@@ -74,12 +82,12 @@ mod tests {
         numbers
     }
 
-    fn number(cell: &Cell) -> Option<usize> {
-        let rtt = RTTS_MS.iter().position(|rtt_ms| *rtt_ms == cell.rtt_ms)?;
-        let rate = RATES_MBIT.iter().position(|mbit| *mbit == cell.mbit)?;
-        let loss = LOSSES_PCT.iter().position(|loss_pct| *loss_pct == cell.loss_pct)?;
-        let queue = QUEUES_BDP.iter().position(|queue_bdp| *queue_bdp == cell.queue_bdp)?;
-        Some((((rtt * 4 + rate) * 4 + loss) * 2 + usize::from(cell.reorder)) * 3 + queue)
+    fn number(wire: &GridWire) -> Option<usize> {
+        let rtt = RTTS_MS.iter().position(|rtt_ms| *rtt_ms == wire.rtt_ms)?;
+        let rate = RATES_MBIT.iter().position(|mbit| *mbit == wire.mbit)?;
+        let loss = LOSSES_PCT.iter().position(|loss_pct| *loss_pct == wire.loss_pct)?;
+        let queue = QUEUES_BDP.iter().position(|queue_bdp| *queue_bdp == wire.queue_bdp)?;
+        Some((((rtt * 4 + rate) * 4 + loss) * 2 + usize::from(wire.reorder)) * 3 + queue)
     }
 
     fn fidelity() -> Plan {
@@ -87,11 +95,11 @@ mod tests {
     }
 
     #[test]
-    fn the_plan_has_the_cells_that_were_drawn() {
+    fn the_plan_has_the_wires_that_were_drawn() {
         let plan = fidelity();
         let batches = &plan.grid.as_ref().unwrap().as_ref().list;
         let mut numbers: Vec<usize> =
-            batches.iter().flat_map(|batch| &batch.cells).map(|cell| number(cell).unwrap()).collect();
+            batches.iter().flat_map(|batch| &batch.wires).map(|wire| number(wire).unwrap()).collect();
         numbers.sort_unstable();
         assert_eq!(numbers, drawn());
     }
@@ -121,16 +129,16 @@ mod tests {
 
     #[test]
     fn a_queue_holds_at_least_three_packets() {
-        let cell = Cell { rtt_ms: 10, mbit: 1, loss_pct: 2.0, reorder: true, queue_bdp: 0.5, copies: 1 };
+        let wire = GridWire { rtt_ms: 10, mbit: 1, loss_pct: 2.0, reorder: true, queue_bdp: 0.5, copies: 1 };
         let reorder = Reorder { probability: 0.01, hold_ns: 5_000_000 };
-        let [there, back] = cell.wires(&reorder);
+        let [there, back] = wire.directions(&reorder);
         assert_eq!((there.queue.bytes_max, there.delay_ns), (4500, 5_000_000));
         assert_eq!(
             (there.loss, &there.reorder),
             (Loss::Bernoulli { probability: 0.02 }, &Some(reorder.clone()))
         );
         assert_eq!((back.loss, back.reorder), (Loss::None, None));
-        let [there, _] = Cell { rtt_ms: 300, mbit: 200, queue_bdp: 4.0, ..cell }.wires(&reorder);
+        let [there, _] = GridWire { rtt_ms: 300, mbit: 200, queue_bdp: 4.0, ..wire }.directions(&reorder);
         assert_eq!(there.queue.bytes_max, 30_000_000);
     }
 }

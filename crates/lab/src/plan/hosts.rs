@@ -13,7 +13,7 @@ use crate::emulator::{EmulatedHostOptions, NetworkOptions};
 pub(crate) const AUTHORITIES: &str = "authorities";
 
 /// The most hosts of a network. Addresses would last for more, but nobody has run as many.
-pub(crate) const HOSTS_MAX: usize = 10_000;
+pub(crate) const NETWORK_HOSTS_MAX: usize = 10_000;
 
 /// The hosts and wires of a network, in which nothing is left to be drawn.
 pub(crate) fn hosts(tor: &Tor, arm: &TorArm) -> NetworkOptions {

@@ -215,8 +215,8 @@ pub struct Plot {
     /// Labels that a curve must have to be in it. Default: all curves are.
     #[serde(default)]
     pub only: Labels,
-    /// From one sample to the next, where the plot is of the first run over time. Default: it is of the distribution in
-    /// all runs.
+    /// From one sample to the next, where the plot is of the first run over time; drawn is when each look was, and only
+    /// in records without that as if all were so far apart. Default: it is of the distribution in all runs.
     #[serde(default, deserialize_with = "units::some_duration")]
     pub over_time: Option<Duration>,
 }

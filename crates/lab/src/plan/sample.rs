@@ -23,8 +23,9 @@ use heddle_seam::time::Instant;
 use toml::Spanned;
 
 use super::clients::Client;
-use super::hosts::HOSTS_MAX;
+use super::hosts::NETWORK_HOSTS_MAX;
 use super::network::{Phase, Relay, Tor, WireGroup};
+use super::shares::sizes;
 use super::weights::Bandwidths;
 
 /// The least rate that relays take, which is stock Tor's (`RelayBandwidthRate`).
@@ -49,10 +50,8 @@ impl Tor {
     pub(crate) fn drawn(&self, seed: u64) -> Result<Tor, Fault> {
         self.check_counts()?;
         let members = self.members(seed)?;
-        let relays =
-            self.relays.iter().map(Spanned::as_ref).map(|relay| (&*relay.name, names_of_relays(relay)));
-        let clients = self.clients.iter().map(Spanned::as_ref);
-        let clients = clients.map(|client| (&*client.name, names_of_clients(client)));
+        let relays = self.relays.iter().map(|relay| &*relay.as_ref().name).zip(self.names_of_relays());
+        let clients = self.clients.iter().map(|client| &*client.as_ref().name).zip(self.names_of_clients());
         let groups: BTreeMap<&str, Vec<String>> = relays.chain(clients).collect();
         let clients = self.drawn_clients(&members, seed)?;
         let mut drawn = Tor {
@@ -82,7 +81,6 @@ impl Tor {
         let clients = self.clients.iter();
         let clients =
             clients.map(|client| (client.span().start, client.as_ref().count, client.as_ref().share));
-        let mut all = 0_usize;
         for (at, count, share) in relays.chain(clients) {
             let fault = |what: String| Err((Some(at), what));
             if count == Some(0) {
@@ -91,23 +89,55 @@ impl Tor {
             if share.is_some_and(|share| count.is_none() || !(share > 0.0 && share <= 1.0)) {
                 return fault("a share is of a `count`, above 0, and 1 at most".to_owned());
             }
-            all = all.saturating_add(count.map_or(1, |count| members(count, share)));
-            if all > HOSTS_MAX {
-                return fault(format!("there are more hosts than {HOSTS_MAX}"));
+            if count.is_some_and(|count| count > NETWORK_HOSTS_MAX) {
+                return fault(format!("there are more hosts than {NETWORK_HOSTS_MAX}"));
+            }
+        }
+        // No sum of theirs overflows, because each has so many at most.
+        let mut all = 0;
+        for (place, size) in self.sizes_of_relays().into_iter().chain(self.sizes_of_clients()).enumerate() {
+            all += size.unwrap_or(1);
+            if all > NETWORK_HOSTS_MAX {
+                let spans =
+                    self.relays.iter().map(Spanned::span).chain(self.clients.iter().map(Spanned::span));
+                let at = spans.map(|span| span.start).nth(place);
+                return Err((at, format!("there are more hosts than {NETWORK_HOSTS_MAX}")));
             }
         }
         Ok(())
     }
 
+    /// How many members the groups of relays have.
+    fn sizes_of_relays(&self) -> Vec<Option<usize>> {
+        let groups = self.relays.iter().map(|relay| (relay.as_ref().count, relay.as_ref().share));
+        sizes(&groups.collect::<Vec<_>>())
+    }
+
+    fn sizes_of_clients(&self) -> Vec<Option<usize>> {
+        let groups = self.clients.iter().map(|client| (client.as_ref().count, client.as_ref().share));
+        sizes(&groups.collect::<Vec<_>>())
+    }
+
+    /// The names of the members of each group of relays.
+    fn names_of_relays(&self) -> Vec<Vec<String>> {
+        let sized = self.relays.iter().zip(self.sizes_of_relays());
+        sized.map(|(relay, size)| names(&relay.as_ref().name, size)).collect()
+    }
+
+    fn names_of_clients(&self) -> Vec<Vec<String>> {
+        let sized = self.clients.iter().zip(self.sizes_of_clients());
+        sized.map(|(client, size)| names(&client.as_ref().name, size)).collect()
+    }
+
     /// Every relay, with its rate.
     fn members(&self, seed: u64) -> Result<Vec<Member>, Fault> {
         let mut members = Vec::new();
-        for group in &self.relays {
+        for (group, names) in self.relays.iter().zip(self.names_of_relays()) {
             let relay = group.as_ref();
             if let Some(what) = relay.rate_kib_s.as_ref().and_then(|rate| rate.fault(RATE_KIB_S_MIN)) {
                 return Err((Some(group.span().start), format!("rate_kib_s: {what}")));
             }
-            for name in names_of_relays(relay) {
+            for name in names {
                 let rate_kib_s =
                     relay.rate_kib_s.as_ref().map(|rate| rate.draw(&mut chance(seed, "rate", &[&name])));
                 let torrc = rate_kib_s.into_iter().flat_map(rate_lines).chain(relay.torrc.iter().cloned());
@@ -124,10 +154,10 @@ impl Tor {
     fn drawn_clients(&self, members: &[Member], seed: u64) -> Result<Vec<Spanned<Client>>, Fault> {
         let mut clients = Vec::new();
         let mut directory = None;
-        for group in &self.clients {
+        for (group, names) in self.clients.iter().zip(self.names_of_clients()) {
             let at = |what: String| (Some(group.span().start), what);
             let client = group.as_ref();
-            for name in names_of_clients(client) {
+            for name in names {
                 let mut path = client.path.clone();
                 if path.is_empty() {
                     let known = match &directory {
@@ -183,22 +213,9 @@ impl Tor {
 }
 
 /// The names of a group's members, numbered from 1; of a host that is no group, its own.
-fn names(stem: &str, count: Option<usize>, share: Option<f64>) -> Vec<String> {
-    let Some(count) = count else { return vec![stem.to_owned()] };
-    (1..=members(count, share)).map(|number| format!("{stem}{number}")).collect()
-}
-
-/// How many of `count` a group has.
-fn members(count: usize, share: Option<f64>) -> usize {
-    (share.unwrap_or(1.0) * count as f64).round().max(1.0) as usize
-}
-
-fn names_of_relays(group: &Relay) -> Vec<String> {
-    names(&group.name, group.count, group.share)
-}
-
-fn names_of_clients(group: &Client) -> Vec<String> {
-    names(&group.name, group.count, group.share)
+fn names(stem: &str, size: Option<usize>) -> Vec<String> {
+    let Some(size) = size else { return vec![stem.to_owned()] };
+    (1..=size).map(|number| format!("{stem}{number}")).collect()
 }
 
 /// Names with those of members in place of their groups'.

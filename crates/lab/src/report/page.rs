@@ -452,8 +452,7 @@ fn course<'a>(
     labelled: impl Iterator<Item = (String, Look, &'a Series)>,
 ) -> String {
     let traces = labelled.filter_map(|(label, look, series)| {
-        let values = series.runs.values().next()?.iter().enumerate();
-        let points = values.map(|(number, value)| (number as f64 * step.as_secs_f64(), *value)).collect();
+        let points = series.course(step.as_secs_f64())?;
         Some(Trace { label, points, look })
     });
     let traces: Vec<Trace> = traces.collect();

@@ -4,7 +4,7 @@ use heddle_netem::{DirectionOptions, InterfaceOptions, Jitter, Loss, QueueOption
 use toml::Spanned;
 
 use super::words::round_number;
-use crate::plan::{Cell, Grid, Plan};
+use crate::plan::{Grid, GridWire, Plan};
 
 /// How many wires of a plan are drawn that has only single ones.
 const PARALLEL: usize = 12;
@@ -125,19 +125,19 @@ fn said(options: &DirectionOptions) -> String {
 
 /// What the wires of a grid have.
 fn grid_in_words(grid: &Grid) -> Option<String> {
-    let cells: Vec<&Cell> = grid.list.iter().flat_map(|batch| &batch.cells).collect();
-    let span = |of: fn(&Cell) -> f64| -> Option<String> {
-        let values = || cells.iter().map(|cell| of(cell));
+    let wires: Vec<&GridWire> = grid.list.iter().flat_map(|batch| &batch.wires).collect();
+    let span = |of: fn(&GridWire) -> f64| -> Option<String> {
+        let values = || wires.iter().map(|wire| of(wire));
         let (low, high) = (values().reduce(f64::min)?, values().reduce(f64::max)?);
         let (low, high) = (round_number(low), round_number(high));
         Some(if low == high { low } else { format!("{low} to {high}") })
     };
     Some(format!(
         "{} wires: {} Mbit/s, round trips of {} ms, {} % lost, queues of {} round trips",
-        cells.len(),
-        span(|cell| cell.mbit as f64)?,
-        span(|cell| cell.rtt_ms as f64)?,
-        span(|cell| cell.loss_pct)?,
-        span(|cell| cell.queue_bdp)?,
+        wires.len(),
+        span(|wire| wire.mbit as f64)?,
+        span(|wire| wire.rtt_ms as f64)?,
+        span(|wire| wire.loss_pct)?,
+        span(|wire| wire.queue_bdp)?,
     ))
 }

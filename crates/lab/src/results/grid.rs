@@ -6,26 +6,26 @@ use super::samples::{RunSamples, Series};
 use crate::figures::{Figure, TIMES, labels};
 use crate::statistics::mean;
 
-/// The figure of a cell that whole grids are judged by.
+/// The figure of a wire that whole grids are judged by.
 const RATIO: &str = "goodput_over_linux";
 /// From here on, a ratio is within 10 % or better.
 const WITHIN: f64 = 0.9;
 
-/// The figures of whole grids, one of each for each congestion control: how many percent of the cells are within 10 %
-/// of Linux or better, by the mean of their runs and by the lower bound of its interval; the lowest cell, likewise; and
-/// the mean of all cells, whose interval is over the runs.
+/// The figures of whole grids, one of each for each congestion control: how many percent of the wires are within 10 %
+/// of Linux or better, by the mean of their runs and by the lower bound of its interval; the lowest wire, likewise; and
+/// the mean of all, whose interval is over the runs.
 pub(crate) fn whole_grid(samples: &RunSamples) -> Vec<Figure> {
-    let mut cells: BTreeMap<&str, Vec<&Series>> = BTreeMap::new();
+    let mut wires: BTreeMap<&str, Vec<&Series>> = BTreeMap::new();
     for series in samples.all().iter().filter(|series| series.name == RATIO) {
         if let Some(control) = series.labels.get("congestion_control") {
-            cells.entry(control).or_default().push(series);
+            wires.entry(control).or_default().push(series);
         }
     }
     let mut made = Vec::new();
-    for (control, cells) in cells {
-        let ratios: Vec<Figure> = cells.iter().filter_map(|series| series.figure()).collect();
-        let means: Vec<f64> = ratios.iter().map(|cell| cell.mean).collect();
-        let bounds: Vec<f64> = ratios.iter().filter_map(|cell| Some(cell.ci95?[0])).collect();
+    for (control, wires) in wires {
+        let ratios: Vec<Figure> = wires.iter().filter_map(|series| series.figure()).collect();
+        let means: Vec<f64> = ratios.iter().map(|wire| wire.mean).collect();
+        let bounds: Vec<f64> = ratios.iter().filter_map(|wire| Some(wire.ci95?[0])).collect();
         let share = |values: &[f64]| {
             100.0 * values.iter().filter(|value| **value >= WITHIN).count() as f64 / values.len() as f64
         };
@@ -34,28 +34,28 @@ pub(crate) fn whole_grid(samples: &RunSamples) -> Vec<Figure> {
             let own = labels([("congestion_control", control)]);
             made.extend(Figure::of(name, own, unit, &[value]));
         };
-        add("grid_cells", "cells", ratios.len() as f64);
+        add("grid_wires", "wires", ratios.len() as f64);
         add("grid_within_10pct", "%", share(&means));
         add("grid_min", TIMES, least(&means));
         if bounds.len() == ratios.len() {
             add("grid_within_10pct_bound", "%", share(&bounds));
             add("grid_min_bound", TIMES, least(&bounds));
-            let half = |cell: &Figure| cell.ci95.map(|[low, high]| 50.0 * (high - low) / cell.mean);
+            let half = |wire: &Figure| wire.ci95.map(|[low, high]| 50.0 * (high - low) / wire.mean);
             let mut halves: Vec<f64> = ratios.iter().filter_map(half).collect();
             halves.sort_by(f64::total_cmp);
             let own = labels([("congestion_control", control)]);
             made.extend(Figure::of("grid_interval_half_pct", own, "%", &halves));
         }
-        made.extend(mean_of_cells(control, &cells));
+        made.extend(mean_of_wires(control, &wires));
     }
     made
 }
 
-/// The geometric mean of all cells of each run that has them all.
-fn mean_of_cells(control: &str, cells: &[&Series]) -> Option<Figure> {
-    let runs = cells.first()?.runs.keys();
+/// The geometric mean of all wires of each run that has them all.
+fn mean_of_wires(control: &str, wires: &[&Series]) -> Option<Figure> {
+    let runs = wires.first()?.runs.keys();
     let of_run = |run: &usize| {
-        let logs: Option<Vec<f64>> = cells.iter().map(|cell| Some(mean(cell.runs.get(run)?)?.ln())).collect();
+        let logs: Option<Vec<f64>> = wires.iter().map(|wire| Some(mean(wire.runs.get(run)?)?.ln())).collect();
         mean(&logs?).map(f64::exp)
     };
     let means: Vec<f64> = runs.filter_map(of_run).collect();
@@ -82,7 +82,7 @@ mod tests {
         assert!(
             (mean("grid_within_10pct") - 200.0 / 3.0).abs() < 1e-9 && (mean("grid_min") - 0.8).abs() < 1e-9
         );
-        // t is 4.30, so the second cell's bound is 0.92 − 0.066 and the third's 0.8 − 0.25.
+        // t is 4.30, so the second wire's bound is 0.92 − 0.066 and the third's 0.8 − 0.25.
         assert!((mean("grid_within_10pct_bound") - 100.0 / 3.0).abs() < 1e-9);
         assert!((mean("grid_min_bound") - 0.5516).abs() < 1e-3, "{}", mean("grid_min_bound"));
         let all = figures.iter().find(|figure| figure.name == "grid_mean").unwrap();

@@ -29,6 +29,10 @@ pub struct Series {
     pub scale: Scale,
     /// Its samples in the order they came, by the number of the run, from 0.
     pub runs: BTreeMap<usize, Vec<f64>>,
+    /// When each of them was, in seconds from some moment of the run, where somebody looked again and again. Records of
+    /// earlier commits have none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub times_s: BTreeMap<usize, Vec<f64>>,
     /// Of a comparison by ratio the two means that were compared, by the number of the run.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub pairs: BTreeMap<usize, [f64; 2]>,
@@ -56,6 +60,18 @@ impl Series {
         self.runs.values().flatten().copied().collect()
     }
 
+    /// The samples of the first run by their times in seconds, from the first of them on. Where they have none, one
+    /// came so many seconds after another.
+    pub(crate) fn course(&self, step_s: f64) -> Option<Vec<(f64, f64)>> {
+        let (run, values) = self.runs.first_key_value()?;
+        let times_s = self.times_s.get(run).filter(|times_s| times_s.len() == values.len());
+        let time_s = |number: usize| match times_s {
+            Some(times_s) => times_s[number] - times_s[0],
+            None => number as f64 * step_s,
+        };
+        Some(values.iter().enumerate().map(|(number, value)| (time_s(number), *value)).collect())
+    }
+
     /// The mean of each run.
     pub(crate) fn run_means(&self) -> Vec<f64> {
         self.runs.values().filter_map(|run| mean(run)).collect()
@@ -80,9 +96,21 @@ impl RunSamples {
         self.add_scaled(run, name, labels, (unit, scale), samples);
     }
 
-    /// Adds samples of a quantity under a name that a plan gives it.
-    pub(crate) fn add_of(&mut self, run: usize, name: &str, of: &Quantity, labels: &Labels, samples: &[f64]) {
-        self.add_scaled(run, name, labels, (of.unit, of.scale), samples);
+    /// Adds samples of a quantity under a name that a plan gives it, each with its time if they have any.
+    pub(crate) fn add_of(
+        &mut self,
+        run: usize,
+        name: &str,
+        of: &Quantity,
+        labels: &Labels,
+        (samples, times_s): (&[f64], &[f64]),
+    ) {
+        let series = self.add_scaled(run, name, labels, (of.unit, of.scale), samples);
+        let finite = times_s.iter().zip(samples).filter(|(_, sample)| sample.is_finite());
+        let mut finite = finite.map(|(time_s, _)| *time_s).peekable();
+        if finite.peek().is_some() {
+            series.times_s.entry(run).or_default().extend(finite);
+        }
     }
 
     /// Adds a ratio of a run by the two values that it compares.
@@ -111,6 +139,7 @@ impl RunSamples {
                 unit: unit.to_owned(),
                 scale,
                 runs: BTreeMap::new(),
+                times_s: BTreeMap::new(),
                 pairs: BTreeMap::new(),
             };
             self.series.insert(at, series);
@@ -141,6 +170,7 @@ impl RunSamples {
     pub(crate) fn forget_run(&mut self, run: usize) {
         for series in &mut self.series {
             series.runs.remove(&run);
+            series.times_s.remove(&run);
             series.pairs.remove(&run);
         }
         self.series.retain(|series| !series.runs.is_empty());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::figures::{Labels, labels};
+use crate::figures::{Labels, labels, quantity};
 use crate::plan::parse;
 use crate::plan::tests::SMALL;
 
@@ -23,6 +23,24 @@ fn a_mean_is_that_of_the_runs_and_quantiles_are_those_of_all_samples() {
     assert!((low - 2.5 / times).abs() < 1e-9 && (high - 2.5 * times).abs() < 1e-6);
     samples.forget_run(1);
     assert_eq!(samples.figures()[0].ci95, None);
+    samples.forget_run(0);
+    assert!(samples.all().is_empty());
+}
+
+/// A look that took long, or was left out, is where it was.
+#[test]
+fn what_was_looked_at_again_and_again_is_drawn_by_the_times_of_the_looks() {
+    let mut samples = RunSamples::default();
+    let (arm, window) = (Labels::new(), quantity("socket_window_kb").unwrap());
+    let values = [1.0, f64::NAN, 3.0, 4.0];
+    samples.add_of(0, "window", window, &arm, (&values, &[40.0, 40.1, 40.7, 41.0]));
+    samples.add_of(0, "untimed", window, &arm, (&values, &[]));
+    let course = |name: &str, step_s| samples.series(name, &arm).unwrap().course(step_s).unwrap();
+    let rounded = |points: Vec<(f64, f64)>| -> Vec<(i64, f64)> {
+        points.into_iter().map(|(time_s, value)| ((time_s * 1e3).round() as i64, value)).collect()
+    };
+    assert_eq!(rounded(course("window", 0.1)), [(0, 1.0), (700, 3.0), (1000, 4.0)]);
+    assert_eq!(rounded(course("untimed", 0.1)), [(0, 1.0), (100, 3.0), (200, 4.0)]);
     samples.forget_run(0);
     assert!(samples.all().is_empty());
 }

@@ -298,9 +298,9 @@ impl Running<'_> {
 }
 
 fn add_to(samples: &mut RunSamples, arm: &Arm, run: usize, sampled: Vec<Sampled>) {
-    for Sampled { name, quantity, labels, values } in sampled {
+    for Sampled { name, quantity, labels, values, times_s } in sampled {
         let labels = arm.labels.clone().into_iter().chain(labels).collect();
-        samples.add_of(run, &name, quantity, &labels, &values);
+        samples.add_of(run, &name, quantity, &labels, (&values, &times_s));
     }
 }
 

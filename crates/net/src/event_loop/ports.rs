@@ -83,7 +83,10 @@ impl<L: Language, N: Node<L>> EventLoop<L, N> {
         let known = port.split(prefix)?;
         let n = PORTS_MAX + self.ports.beside.len();
         self.counters.epoll_ctls += 1;
-        epoll::add(&self.epoll, known.socket(), token(n), flags(false))?;
+        if let Err(error) = epoll::add(&self.epoll, known.socket(), token(n), flags(false)) {
+            port.unsplit();
+            return Err(error.into());
+        }
         self.ports.beside.push((id, known));
         self.ports.queue(n);
         Ok(())

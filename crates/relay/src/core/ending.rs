@@ -45,18 +45,17 @@ impl Core {
     /// failure only after [`ANSWER_PATIENCE`]: clients that give up at once say nothing about it.
     fn note_no_answer(&mut self, key: CircuitKey) {
         let Some(link) = self.table.unanswered_on(key) else { return };
-        let Some(Next::Creating { since, .. }) = self.table.get(key).map(|circuit| circuit.next()) else {
-            return;
-        };
-        if self.now.since(*since) >= ANSWER_PATIENCE {
+        let Some(left_at) = self.table.get(key).and_then(Circuit::create_left_at) else { return };
+        if self.now.since(left_at) >= ANSWER_PATIENCE {
             self.links.note_answer(link, false);
         }
     }
 
-    /// A peer answered a circuit's CREATE2, or refused it. That, and how long it took, tells whether it has much to do.
+    /// A peer answered a circuit's CREATE2, or refused it. That, and how long it took after CREATE2 left, tells whether
+    /// it has much to do: what waited in our own queue says nothing of the peer.
     pub(super) fn note_create_answered(&mut self, link: LinkKey, key: CircuitKey, has_room: bool) {
-        if let Some(Next::Creating { since, .. }) = self.table.get(key).map(|circuit| circuit.next()) {
-            self.links.on_create_answered(self.now, link, *since, has_room);
+        if let Some(left_at) = self.table.get(key).and_then(Circuit::create_left_at) {
+            self.links.on_create_answered(self.now, link, left_at, has_room);
         }
     }
 

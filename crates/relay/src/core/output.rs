@@ -106,6 +106,7 @@ impl Core {
     /// A cell went to its lane.
     fn on_sent(&mut self, link: LinkKey, circ_id: CircId, command: Command, state: FlowState) {
         if command == Command::CREATE2 {
+            self.table.create_leaves(self.now, link, circ_id);
             self.on_flow_begun(link, circ_id);
         }
         if state == FlowState::Blocked {

@@ -4,8 +4,9 @@
 //! 1. CREATE2 is to go out on a flow: the circuit is listed.
 //! 2. It is not answered for [`CREATE_PATIENCE`]: it goes over a channel, with the same handshake. The flow ends, so
 //!    what it still answers reaches nobody.
-//! 3. The channel answers within as much time: it was the flow that failed. Where the channel is late as well, or is
-//!    refused for want of room, the peer has much to do, whatever carries cells to it. So it has if other flows of the
+//! 3. The channel answers within as much time: it was the flow that failed, unless CREATE2 waited here for part of its
+//!    time, because our own rate or a full window let nothing leave. Where the channel is late as well, or is refused
+//!    for want of room, the peer has much to do, whatever carries cells to it. So it has if other flows of the
 //!    connection were answered late of late: it works off what came on one connection in its order, and what comes on
 //!    the channel takes turns with that.
 //! 4. After [`SILENCE_PATIENCE`] the connection is still in use: the path was not silent, so it counts as the peer's

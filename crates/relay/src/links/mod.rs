@@ -266,15 +266,16 @@ impl Links {
         self.flows.late_mut().pop_circuit(now)
     }
 
-    /// A circuit that a connection has not answered goes over a channel. If the peer is not slow by what else it
-    /// answers there, the channel's answer tells whether the flow failed.
-    pub fn ask_again(&mut self, now: Instant, circuit: CircuitKey, link: LinkKey) {
-        if self.get(link).is_some_and(|link| !link.unanswered().is_late(now)) {
+    /// A circuit that a connection has not answered `since` CREATE2 left goes over a channel. If the peer had its time,
+    /// and is not slow by what else it answers there, the channel's answer tells whether the flow failed.
+    pub fn ask_again(&mut self, now: Instant, circuit: CircuitKey, link: LinkKey, since: Instant) {
+        let had_time = now.since(since) >= unanswered::CREATE_PATIENCE;
+        if had_time && self.get(link).is_some_and(|link| !link.unanswered().is_late(now)) {
             self.flows.late_mut().ask_again(now, circuit, link);
         }
     }
 
-    /// A CREATE2 that was to go out on `link` `since` then was answered, if only by a refusal for want of room.
+    /// A CREATE2 that left on `link` `since` then was answered, if only by a refusal for want of room.
     pub fn on_create_answered(&mut self, now: Instant, link: LinkKey, since: Instant, has_room: bool) {
         if let Some(link) = self.all.get_mut(link) {
             link.unanswered_mut().on_answer(now, since, has_room);

@@ -23,12 +23,13 @@ use std::collections::VecDeque;
 /// Circuits that are over are swept out of the turns when there are this many, and twice what was left the last time.
 const SWEEP_LEN_MIN: usize = 64;
 
-/// How long CREATE2 waits on a flow. A peer refuses onionskins that waited for 1.75 s, unless its operator or the
-/// consensus says otherwise, so what takes longer was lost more than once; and clients give circuits up after some
-/// seconds.
+/// How long CREATE2 waits on a flow, from when it is queued there: a connection that does not let it leave is of no
+/// more use to the circuit than one that loses it. A peer refuses onionskins that waited for 1.75 s, unless its
+/// operator or the consensus says otherwise, so what takes longer was lost more than once; and clients give circuits up
+/// after some seconds.
 pub(super) const CREATE_PATIENCE: Duration = Duration::from_secs(3);
-/// An answer is slow that takes so long: two long round trips, and less than half of what stock relays, and this one,
-/// let an onionskin wait.
+/// An answer is slow that takes so long after CREATE2 left: two long round trips, and less than half of what stock
+/// relays, and this one, let an onionskin wait.
 const SLOW_ANSWER: Duration = Duration::from_millis(750);
 /// A peer that takes so long has more to do than it can.
 const LATE_ANSWER: Duration = Duration::from_millis(1500);
@@ -61,11 +62,7 @@ impl Places {
         }
     }
 
-    /// With few unanswered it was not their number that was slow, but a channel or a rate of our own.
     fn on_slow(&mut self, now: Instant, since: Instant, unanswered: usize) {
-        if unanswered < PLACES_MIN {
-            return;
-        }
         if self.fell_at.is_none_or(|at| since >= at) {
             self.count = (self.count.min(unanswered) / 2).max(PLACES_MIN);
             self.prompt = 0;
@@ -99,7 +96,7 @@ impl Unanswered {
         max.min(self.places.count)
     }
 
-    /// What went out, or was to, `since` then was answered, if only because there was no room for it.
+    /// What left `since` then was answered, if only because there was no room for it.
     pub fn on_answer(&mut self, now: Instant, since: Instant, has_room: bool) {
         let took = now.since(since);
         match has_room && took < SLOW_ANSWER {

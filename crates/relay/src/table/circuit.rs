@@ -61,7 +61,10 @@ pub(crate) enum Next {
         lane: Lane,
         /// What goes over TLS if this flow breaks before it answers.
         again: Option<Box<Wanted>>,
+        /// When CREATE2 was queued.
         since: Instant,
+        /// When it left: until then the next relay owes no answer.
+        left_at: Option<Instant>,
     },
     Joined(Lane),
 }
@@ -192,7 +195,15 @@ impl Circuit {
     /// The link on which its CREATE2 was sent and not answered.
     pub fn unanswered_on(&self) -> Option<LinkKey> {
         match &self.next {
-            Next::Creating { lane, .. } if lane.queue.is_empty() => Some(lane.link),
+            Next::Creating { lane, left_at: Some(_), .. } => Some(lane.link),
+            _ => None,
+        }
+    }
+
+    /// When its CREATE2 left, if that is not answered.
+    pub fn create_left_at(&self) -> Option<Instant> {
+        match self.next {
+            Next::Creating { left_at, .. } => left_at,
             _ => None,
         }
     }

@@ -4,6 +4,7 @@ use super::circuit::Next;
 use super::{Lane, Table};
 use crate::keys::{CircuitKey, LinkKey, Side};
 use crate::message::Wanted;
+use heddle_proto::cell::CircId;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::pool::CellPool;
 use heddle_seam::time::Instant;
@@ -57,7 +58,17 @@ impl Table {
         if let Some(ids) = self.links.get_mut(lane.link) {
             ids.taken.insert(lane.circ_id, (key, Side::Next));
         }
-        circuit.next = Next::Creating { lane, again, since };
+        circuit.next = Next::Creating { lane, again, since, left_at: None };
+    }
+
+    /// CREATE2 leaves on this lane: from now on the next relay is waited for, and not our own queue.
+    pub fn create_leaves(&mut self, now: Instant, link: LinkKey, circ_id: CircId) {
+        let Some((key, Side::Next)) = self.find(link, circ_id) else { return };
+        if let Some(Next::Creating { left_at, .. }) =
+            self.circuits.get_mut(key).map(|circuit| &mut circuit.next)
+        {
+            *left_at = Some(now);
+        }
     }
 
     /// CREATE2 was answered. Returns whether its lane had a place among the unanswered ones; `None` if there was no

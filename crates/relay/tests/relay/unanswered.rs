@@ -2,6 +2,7 @@
 
 use super::bench::{Bench, Cell, Sock, config};
 use super::client::{Client, Kind, target, theirs};
+use heddle_proto::bucket::Limit;
 use heddle_proto::cell::create::{Created2, DestroyReason};
 use heddle_proto::cell::extend::Extend2;
 use heddle_proto::cell::relay::RelayCommand;
@@ -41,7 +42,11 @@ fn asked(bench: &mut Bench, next: Sock) -> Vec<CircId> {
 
 fn bench(creates_unanswered: usize) -> (Bench, Sock) {
     let limits = Limits { creates_unanswered, ..Limits::default() };
-    let mut bench = Bench::new(RelayConfig { limits, ..config() });
+    bench_of(RelayConfig { limits, ..config() })
+}
+
+fn bench_of(config: RelayConfig) -> (Bench, Sock) {
+    let mut bench = Bench::new(config);
     bench.list(&[1, NEXT]);
     let next = bench.relay_channel(0, NEXT);
     (bench, next)
@@ -179,4 +184,50 @@ fn a_client_that_fills_the_next_relays_queue_leaves_others_their_extends() {
     }
     assert_eq!(asked, 400);
     assert!(served * 10 >= asked * 9, "{served} of {asked}, and {refused} refused");
+}
+
+/// Everything that was sent to the next relay comes after so long, for so many circuits at once.
+fn answer_all(bench: &mut Bench, next: Sock, patience: Duration) {
+    let mut waiting: VecDeque<(Instant, CircId)> = VecDeque::new();
+    for _ in 0..1000 {
+        waiting.extend(asked(bench, next).into_iter().map(|circ_id| (bench.now, circ_id)));
+        let due = waiting.iter().take_while(|(came, _)| bench.now.since(*came) >= patience).count();
+        for (_, circ_id) in waiting.drain(..due) {
+            answer(bench, next, circ_id);
+        }
+        bench.pass(TICK);
+    }
+    assert!(waiting.is_empty());
+}
+
+/// How many circuits go on at once, after others did whose answers took so long from when the next relay was asked. All
+/// that leaves does so at a rate, beyond what was saved up.
+fn go_on_after(others: u32, limit: Limit, patience: Duration) -> usize {
+    let limits = Limits::default();
+    let (mut bench, next) = bench_of(RelayConfig { limits, bandwidth: limit, ..config() });
+    let private = Ipv4Addr::new(10, 0, 0, 9).into();
+    let mut begun = 0;
+    let mut begin = |bench: &mut Bench, count| {
+        for _ in 0..count {
+            // Each has its own channel, and of private addresses the rate does not hold.
+            let sock = bench.client_at(0, private);
+            extend(bench, sock, 1);
+            begun += 1;
+        }
+    };
+    begin(&mut bench, others);
+    answer_all(&mut bench, next, patience);
+    begin(&mut bench, 200);
+    asked(&mut bench, next).len()
+}
+
+#[test]
+fn what_waits_in_a_queue_of_our_own_costs_a_link_no_places() {
+    const KB: u64 = 1000;
+    let limit = Limit { rate_bytes_per_s: 20 * KB, burst_bytes: 70 * KB };
+    // A hundred more than are saved up leave within some 2.5 seconds, and are answered at once.
+    assert_eq!(go_on_after(230, limit, Duration::ZERO), 128);
+    // The same, and the next relay takes a second for each: some at once or many.
+    assert_eq!(go_on_after(230, limit, Duration::from_secs(1)), 16);
+    assert_eq!(go_on_after(5, limit, Duration::from_secs(1)), 16);
 }

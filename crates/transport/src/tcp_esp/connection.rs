@@ -8,7 +8,8 @@
 //!          a fault, a dead path, CLOSE
 //! ```
 //!
-//! While it is proving, only the control stream gets through.
+//! While it is proving, only the control stream gets through. A listener is open half a round trip before its dialler,
+//! and what it opens by then may come before its proof: the dialler keeps a few such segments until it is open, too.
 
 mod served;
 mod stack;
@@ -47,6 +48,11 @@ use std::sync::Arc;
 use stream::ControlStream;
 use zeroize::Zeroizing;
 
+/// Segments that open flows and come before the listener's proof was read: so many flows begin within one round trip,
+/// or as long as a lost proof takes to be sent again. What comes beyond, its kernel sends again after a second. Each is
+/// as long as a datagram takes, so of a connection they are at most 64 times 1,350 bytes, which is 86 kB.
+const OPENINGS_MAX: usize = 64;
+
 /// How long a connection that is over tells its peer so, and how often at most.
 const LINGER: Duration = Duration::from_secs(3);
 const LAST_WORDS_MAX: u32 = 8;
@@ -66,6 +72,23 @@ struct Proving {
     proofs: Proofs,
     /// The dialler has one from the beginning, the listener when the dialler's is there.
     stream: Option<ControlStream>,
+    /// Segments that open flows, each with its marks of routers, and the bytes of all.
+    openings: Vec<(u8, Box<[u8]>)>,
+    openings_bytes: usize,
+}
+
+impl Proving {
+    /// Keeps a segment until the peer's proof was right.
+    fn keep(&mut self, ecn: u8, segment: &[u8]) {
+        if self.openings.len() < OPENINGS_MAX {
+            self.openings.push((ecn, segment.into()));
+            self.openings_bytes += segment.len();
+        }
+    }
+
+    fn kept_bytes(&self) -> usize {
+        self.stream.as_ref().map_or(0, ControlStream::kept_bytes) + self.openings_bytes
+    }
 }
 
 /// Once it is open.
@@ -134,7 +157,8 @@ impl Connection {
             connection: Zeroizing::new(root.binding().to_vec()),
             secrets: [options.secrets.dialler_proof, options.secrets.listener_proof],
         };
-        let proving = Proving { deadline, timeouts: chosen.timeouts, proofs, stream: None };
+        let (timeouts, openings) = (chosen.timeouts, Vec::new());
+        let proving = Proving { deadline, timeouts, proofs, stream: None, openings, openings_bytes: 0 };
         Connection {
             role: options.role,
             peer_ip: options.peer.ip().to_canonical(),
@@ -198,7 +222,7 @@ impl Connection {
     }
 
     /// The peer's proof was right, and it permits us so many flows.
-    fn open(&mut self, now: Instant, ours_max: u32) {
+    fn open(&mut self, now: Instant, ours_max: u32, sockets: &mut Sockets) {
         let State::Proving(proving) = &mut self.state else { return };
         let Some(mut stream) = proving.stream.take() else { return };
         if self.role == Role::Responder {
@@ -208,10 +232,14 @@ impl Connection {
         flows.set_sockets_room(self.room.sockets);
         flows.permit(ours_max);
         let pings = Pings::new(now, &proving.timeouts);
+        let openings = core::mem::take(&mut proving.openings);
         self.state = State::Open(Box::new(Open { stream, flows, pings, told_full: false }));
         self.events.push_back(ConnectionEvent::Ready);
         // How long an answer takes is known before one is missed.
         self.probe(now);
+        for (ecn, segment) in openings {
+            self.receive(now, ecn, &segment, sockets);
+        }
     }
 
     fn misbehaved(&mut self, now: Instant, what: &str, sockets: &mut Sockets) {
@@ -254,9 +282,7 @@ impl Connection {
     /// Counts what it takes and keeps now.
     pub(super) fn count_memory(&mut self) {
         let (kept, taken) = match &self.state {
-            State::Proving(proving) => {
-                (proving.stream.as_ref().map_or(0, ControlStream::kept_bytes), size_of::<Proving>())
-            }
+            State::Proving(proving) => (proving.kept_bytes(), size_of::<Proving>()),
             State::Open(open) => {
                 let Open { stream, flows, .. } = &**open;
                 (stream.kept_bytes() + flows.buffered_bytes(), size_of::<Open>() + flows.heap_bytes())
@@ -357,9 +383,17 @@ impl Connection {
 
     /// Hands a segment to the stack, if it is of the control stream or of flows that may be.
     fn receive(&mut self, now: Instant, ecn: u8, segment: &[u8], sockets: &mut Sockets) {
-        let Some(looked) = Segment::parse(segment).filter(|segment| segment.is_ours(self.is_open())) else {
+        let Some(looked) = Segment::parse(segment).filter(|segment| segment.is_ours(true)) else { return };
+        if !self.is_open() && !looked.is_ours(false) {
+            // A dialler opens flows after it had our proof, so to a listener no honest one sends such a thing.
+            if let State::Proving(proving) = &mut self.state
+                && looked.opens()
+                && self.role == Role::Initiator
+            {
+                proving.keep(ecn, segment);
+            }
             return;
-        };
+        }
         if looked.opens() && !self.begun.take(now, CONNECTIONS_BEGUN) {
             return;
         }

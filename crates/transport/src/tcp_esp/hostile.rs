@@ -4,7 +4,7 @@
 use super::addresses::{CONTROL_PORT, FLOW_PORT};
 use super::control::{MESSAGE, Message};
 use super::{EspEndpoint, EspOptions};
-use crate::connections::{ConnKey, Want};
+use crate::connections::{ConnKey, Serve, Want};
 use core::net::SocketAddr;
 use heddle_esp::packet::{DUMMY, IPV4, TCP};
 use heddle_proto::channel::Role;
@@ -47,25 +47,29 @@ impl Siege {
     /// Both proofs were exchanged.
     fn open() -> Self {
         let mut siege = Siege::new();
-        let from =
-            siege.listener.connections.all_live().next().map(|(_, connection)| connection.inner().remote);
-        let from = SocketAddr::new(from.expect("it lives").into(), 50_000);
-        let [dialled, accepted] =
-            [SocketId::dialled(0), SocketId::accepted(0)].map(|socket| socket.on(STACK));
-        let local = address("10.0.0.1:1");
-        siege.listener.handle_stack(NOW, Input::Accepted { socket: accepted, local, peer: from });
-        siege
-            .attacker
-            .handle_stack(NOW, Input::Connected { socket: dialled, local: address("10.0.0.1:50000") });
-        let proof = control_bytes(&mut siege.attacker, dialled);
-        hear(&mut siege.listener, accepted, &proof);
-        let proof = control_bytes(&mut siege.listener, accepted);
-        hear(&mut siege.attacker, dialled, &proof);
+        siege.exchange();
         assert_eq!(siege.events(), [ConnectionEvent::Ready, ConnectionEvent::FlowRoom(10_000)]);
         // Their first PINGs are no answers to what a test sends.
         siege.answers();
         while siege.attacker.poll_transmit(NOW, usize::MAX, &mut Vec::new()).is_some() {}
         siege
+    }
+
+    /// Each side reads the other's proof.
+    fn exchange(&mut self) {
+        let from =
+            self.listener.connections.all_live().next().map(|(_, connection)| connection.inner().remote);
+        let from = SocketAddr::new(from.expect("it lives").into(), 50_000);
+        let [dialled, accepted] =
+            [SocketId::dialled(0), SocketId::accepted(0)].map(|socket| socket.on(STACK));
+        let local = address("10.0.0.1:1");
+        self.listener.handle_stack(NOW, Input::Accepted { socket: accepted, local, peer: from });
+        let local = address("10.0.0.1:50000");
+        self.attacker.handle_stack(NOW, Input::Connected { socket: dialled, local });
+        let proof = control_bytes(&mut self.attacker, dialled);
+        hear(&mut self.listener, accepted, &proof);
+        let proof = control_bytes(&mut self.listener, accepted);
+        hear(&mut self.attacker, dialled, &proof);
     }
 
     fn new() -> Self {
@@ -218,6 +222,41 @@ fn only_the_control_stream_gets_through_before_the_proof() {
     assert_eq!(opened.len(), 40, "with the header that was left out");
     assert_eq!((&opened[..2], &opened[16..20]), (&[0x45, 0][..], &[10, 0, 0, 1][..]));
     assert!(siege.send(TCP, &Siege::segment(50_000, FLOW_PORT, 20)).is_empty());
+}
+
+/// What a listener opens before its proof came is kept, so much of it, and nothing else is.
+#[test]
+fn a_dialler_keeps_so_many_openings_until_the_proof_came() {
+    let mut siege = Siege::new();
+    // The listener knows where its peer is.
+    siege.send(MESSAGE, &Message::Ping(7).to_bytes());
+    let mut out = Vec::new();
+    while siege.attacker.poll_stack(NOW, &mut out).is_some() {}
+    let before = siege.attacker.buffered_bytes();
+    let key = siege.listener.connections.all_live().next().map(|(key, _)| key).expect("it lives");
+    for from in 1024..3024 {
+        let mut syn = Siege::segment(from, FLOW_PORT, 60);
+        syn[13] = 2;
+        for segment in [syn, Siege::segment(from, FLOW_PORT, 60)] {
+            siege.listener.at(key, |connection, _| connection.seal(NOW, TCP, 0, &segment));
+        }
+        siege.listener.after(NOW, key);
+        let mut data = Vec::new();
+        while let Some(transmit) = siege.listener.poll_transmit(NOW, usize::MAX, &mut data) {
+            let from = address("192.0.2.1:4430");
+            let data = data.drain(..).as_slice().into();
+            let datagrams = Datagrams { from, to: None, ecn: 0, stride: transmit.stride, data };
+            siege.attacker.handle_datagrams(NOW, datagrams);
+        }
+    }
+    out.clear();
+    while siege.attacker.poll_stack(NOW, &mut out).is_some() {}
+    assert_eq!((out.len(), siege.attacker.buffered_bytes() - before), (0, 64 * 60));
+    siege.exchange();
+    out.clear();
+    while siege.attacker.poll_stack(NOW, &mut out).is_some() {}
+    assert_eq!(out.len(), 64 * (20 + 60), "with the headers that were left out");
+    assert_eq!(siege.attacker.buffered_bytes(), heddle_esp::packet::sealed_len(5), "its PING alone");
 }
 
 #[test]

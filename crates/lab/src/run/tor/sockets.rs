@@ -29,8 +29,8 @@ struct Look {
 pub(super) struct Looks {
     every: Option<Duration>,
     next: Duration,
-    /// By the relay and the one that it is connected to.
-    seen: BTreeMap<[String; 2], Vec<Look>>,
+    /// By the relay and the one that it is connected to, each with when it was.
+    seen: BTreeMap<[String; 2], Vec<(Duration, Look)>>,
 }
 
 impl Looks {
@@ -52,9 +52,10 @@ impl Looks {
             if neighbours.is_empty() {
                 continue;
             }
+            let now = testbed.now();
             for (peer, look) in by_peer(testbed.connections(relay)?.unwrap_or_default()) {
                 if neighbours.contains(&peer.as_str()) {
-                    self.seen.entry([relay.clone(), peer]).or_default().push(look);
+                    self.seen.entry([relay.clone(), peer]).or_default().push((now, look));
                 }
             }
         }
@@ -65,30 +66,29 @@ impl Looks {
 
     /// What was seen, in the order of the looks.
     pub(super) fn figures(self, tor: &Tor) -> Vec<Sampled> {
-        let of_pair = |([relay, peer], looks): ([String; 2], Vec<Look>)| {
+        let of_pair = |([relay, peer], looks): ([String; 2], Vec<(Duration, Look)>)| {
             let of_pair = relay_labels(tor, &relay).into_iter().chain(labels([("to", &*peer)]));
             let of_pair: Labels = of_pair.collect();
-            let values =
-                |value: fn(&Look) -> Option<f64>| looks.iter().filter_map(value).collect::<Vec<f64>>();
+            let values = |name: &str, value: fn(&Look) -> Option<f64>| {
+                let points = looks.iter().filter_map(|(at, look)| Some((at.as_secs_f64(), value(look)?)));
+                Sampled::over_time(name, points)
+            };
             // Of the looks that tell it; none where none does.
             let pct = |is: fn(&Look) -> Option<bool>| -> Vec<f64> {
-                let told: Vec<bool> = looks.iter().filter_map(is).collect();
+                let told: Vec<bool> = looks.iter().filter_map(|(_, look)| is(look)).collect();
                 let count = told.iter().filter(|is| **is).count();
                 (!told.is_empty()).then(|| 100.0 * count as f64 / told.len() as f64).into_iter().collect()
             };
             [
-                Sampled::new(
-                    "socket_window_kb",
-                    values(|look| look.window_bytes.map(|bytes| f64::from(bytes) / 1e3)),
-                ),
+                values("socket_window_kb", |look| look.window_bytes.map(|bytes| f64::from(bytes) / 1e3)),
                 Sampled::new(
                     "socket_window_closed_pct",
                     pct(|look| look.window_bytes.map(|bytes| bytes == 0)),
                 ),
-                Sampled::new("socket_cwnd_packets", values(|look| Some(f64::from(look.cwnd_packets)))),
-                Sampled::new("socket_unacked_packets", values(|look| Some(f64::from(look.unacked_packets)))),
-                Sampled::new("socket_unsent_kb", values(|look| Some(f64::from(look.unsent_bytes) / 1e3))),
-                Sampled::new("socket_queued_kb", values(|look| Some(f64::from(look.queued_bytes) / 1e3))),
+                values("socket_cwnd_packets", |look| Some(f64::from(look.cwnd_packets))),
+                values("socket_unacked_packets", |look| Some(f64::from(look.unacked_packets))),
+                values("socket_unsent_kb", |look| Some(f64::from(look.unsent_bytes) / 1e3)),
+                values("socket_queued_kb", |look| Some(f64::from(look.queued_bytes) / 1e3)),
                 Sampled::new("socket_unwritable_pct", pct(|look| Some(!look.is_writable))),
             ]
             .map(|sampled| sampled.with(of_pair.clone()))

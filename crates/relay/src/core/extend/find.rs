@@ -67,8 +67,9 @@ impl Core {
             let waits =
                 matches!(next, Some(Next::Creating { again: Some(_), since, .. }) if *since == began_at);
             if waits {
-                if let Some(link) = self.table.unanswered_on(key) {
-                    self.links.ask_again(self.now, key, link);
+                let left_at = self.table.get(key).and_then(Circuit::create_left_at);
+                if let Some((link, left_at)) = self.table.unanswered_on(key).zip(left_at) {
+                    self.links.ask_again(self.now, key, link, left_at);
                 }
                 self.extend_again(key);
             }

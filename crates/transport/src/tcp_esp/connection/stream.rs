@@ -110,7 +110,7 @@ impl Connection {
             (State::Proving(proving), Control::Proof(proof))
                 if control::is_right(&proving.proofs, &proof) =>
             {
-                self.open(now, proof.flows_max);
+                self.open(now, proof.flows_max, sockets);
             }
             (State::Proving(_), _) => self.fail(now, ConnectionError::WrongProof, sockets),
             (State::Open(open), Control::End { is_readers, number, reason }) => {
