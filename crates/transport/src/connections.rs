@@ -62,8 +62,9 @@ pub(crate) enum Want {
 }
 
 const WANTS: usize = 3;
-/// Cells that a connection lends in a turn.
-const TURN_CELLS: u32 = 64;
+/// Cells that a connection lends in a turn: as many as one of its circuits does. Where a rate of 75 KiB/s stops reading
+/// they take a tenth of a second, and a page waits for a turn of each of the others.
+const TURN_CELLS: u32 = 16;
 
 /// A connection's place in the endpoint.
 pub(crate) struct Place<C> {

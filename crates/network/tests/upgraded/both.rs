@@ -47,6 +47,7 @@ over_each! {
     nothing_is_closed_for_want_of_use_while_a_circuit_lives,
     a_new_key_each_day_costs_no_circuit_and_no_pair,
     the_wire_shows_one_connection_however_many_circuits_come_and_go,
+    a_slow_relay_carries_what_its_operator_allows,
 }
 
 fn circuits_between_upgraded_relays_leave_tls(over: Transport) {
@@ -513,4 +514,25 @@ fn the_wire_shows_one_connection_however_many_circuits_come_and_go(over: Transpo
         let (ends, ids) = seen_on_the_wire(over, circuits);
         assert_eq!((ends.len(), ids.len()), (2, 2), "one of each in each direction, {circuits} circuits");
     }
+}
+
+/// Of several circuits, whose cells come and go a few at a time, and no less than over TLS (`tests/rates.rs`).
+fn a_slow_relay_carries_what_its_operator_allows(over: Transport) {
+    const RATE_BYTES_PER_S: u64 = 75 << 10;
+    const CIRCUITS: usize = 5;
+    const BYTES: u64 = 300_000;
+    let wire = Wire { latency: Duration::from_millis(30), ..Wire::default() };
+    let mut net = over.paired(&Plan { wire, slow: Some((1, RATE_BYTES_PER_S)), ..Plan::default() });
+    let circuits: Vec<_> = (0..CIRCUITS).map(|_| net.build(&[0, 1, 2], true)).collect();
+    // What the bucket held at first.
+    transfer(&mut net, circuits[0], 2 * RATE_BYTES_PER_S);
+    let begun = net.sim.now();
+    let downloads: Vec<_> = circuits.iter().map(|circuit| net.begin(*circuit, download(BYTES))).collect();
+    for download in downloads {
+        net.await_status(download, Duration::from_secs(120), |status| status.received_bytes == BYTES);
+    }
+    let seconds = net.sim.now().since(begun).as_secs_f64();
+    let used = (CIRCUITS as u64 * BYTES) as f64 / seconds / RATE_BYTES_PER_S as f64 * 514.0 / 498.0;
+    println!("{used:.3} of the rate");
+    assert!((0.94..=1.02).contains(&used), "{used:.3} of the rate");
 }
