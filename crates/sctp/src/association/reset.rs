@@ -1,0 +1,165 @@
+//! Streams that begin anew (RFC 6525): ours by request, the peer's by its own.
+//!
+//! A request is sent when nothing of its streams is under way, and with the TSN up to which all is acknowledged as the
+//! last one: more there is not to wait for. The last one that was assigned, which RFC 6525 names, is of whichever
+//! stream, and would have the peer wait for all others.
+
+use super::{Association, Event};
+use crate::wire::reconfig::{self, Reconfig, result};
+use crate::wire::{Chunk, Malformed};
+use heddle_seam::time::Instant;
+
+/// Streams of one request at most.
+const STREAMS_MAX: usize = 256;
+
+#[derive(Debug)]
+pub(super) struct Resets {
+    /// The number of our next request, and the streams of the one that is not answered.
+    next: u32,
+    asked: Vec<u16>,
+    is_due: bool,
+    timer: Option<Instant>,
+    /// The number of the peer's next request.
+    expected: Option<u32>,
+    /// What its last one was answered, and what is to be answered now.
+    last_result: u32,
+    answer: Option<(u32, u32)>,
+}
+
+impl Resets {
+    pub(super) fn new(first: u32) -> Self {
+        Resets {
+            next: first,
+            asked: Vec::new(),
+            is_due: false,
+            timer: None,
+            expected: None,
+            last_result: result::PERFORMED,
+            answer: None,
+        }
+    }
+
+    pub(super) fn begin(&mut self, peers_first: u32) {
+        self.expected = Some(peers_first);
+    }
+
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.asked.capacity() * size_of::<u16>()
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.timer
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        if self.timer.is_some_and(|at| at <= now) {
+            (self.timer, self.is_due) = (None, true);
+        }
+    }
+}
+
+impl Association {
+    /// The answer and the request that are to leave in a packet with so many bytes left.
+    pub(super) fn poll_reconfig(&mut self, now: Instant, room: usize) -> Option<Vec<u8>> {
+        let mut value = Vec::new();
+        if room < reconfig::ANSWER_LEN {
+            return None;
+        }
+        if let Some((number, result)) = self.resets.answer.take() {
+            reconfig::write_answer(number, result, &mut value);
+        }
+        if self.resets.asked.is_empty() && self.sender.streams.has_settled() {
+            self.resets.asked = self.sender.streams.take_settled(STREAMS_MAX);
+            self.resets.is_due = true;
+        }
+        let request_len = reconfig::REQUEST_LEN + 2 * self.resets.asked.len() + 2;
+        if self.resets.is_due && value.len() + request_len <= room {
+            let answered = self.resets.expected.map_or(0, |expected| expected.wrapping_sub(1));
+            let (number, last_tsn) = (self.resets.next, self.sender.acknowledged());
+            reconfig::write_request(number, answered, last_tsn, &self.resets.asked, &mut value);
+            let timeout = self.sender.timeout();
+            (self.resets.is_due, self.resets.timer) = (false, Some(now + timeout));
+        }
+        (!value.is_empty()).then_some(value)
+    }
+
+    /// Whether there is something for [`Association::poll_reconfig`].
+    pub(super) fn has_reconfig(&self) -> bool {
+        let resets = &self.resets;
+        resets.answer.is_some()
+            || resets.is_due
+            || resets.asked.is_empty() && self.sender.streams.has_settled()
+    }
+
+    pub(super) fn on_reconfig(&mut self, chunk: &Chunk<'_>) -> Result<(), Malformed> {
+        for parameter in reconfig::parse(chunk) {
+            match parameter {
+                Reconfig::Answer { number, result } => self.on_reset_answer(number, result),
+                Reconfig::Outgoing { number, last_tsn, streams } => {
+                    if self.is_news(number) {
+                        let result = self.perform(last_tsn, streams);
+                        self.answer(number, result);
+                    }
+                }
+                Reconfig::Other { number } => {
+                    if self.is_news(number) {
+                        self.answer(number, result::DENIED);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a request is the peer's next one. The one before is answered again, and others are not right.
+    fn is_news(&mut self, number: u32) -> bool {
+        let Some(expected) = self.resets.expected else { return false };
+        if number == expected {
+            return true;
+        }
+        let is_last = number == expected.wrapping_sub(1);
+        let result = if is_last { self.resets.last_result } else { result::BAD_NUMBER };
+        self.resets.answer = Some((number, result));
+        false
+    }
+
+    fn answer(&mut self, number: u32, result: u32) {
+        if result != result::IN_PROGRESS {
+            self.resets.expected = Some(number.wrapping_add(1));
+            self.resets.last_result = result;
+        }
+        self.resets.answer = Some((number, result));
+    }
+
+    /// The peer's messages on these streams begin anew, once all came that it had sent.
+    fn perform(&mut self, last_tsn: u32, streams: &[u8]) -> u32 {
+        if !self.receiver.has_all_to(last_tsn) {
+            return result::IN_PROGRESS;
+        }
+        let named: Vec<u16> =
+            streams.chunks_exact(2).map(|stream| u16::from_be_bytes([stream[0], stream[1]])).collect();
+        let all = if named.is_empty() { self.receiver.stream_ids() } else { named };
+        for stream in all {
+            self.receiver.reset(stream);
+            self.events.push_back(Event::PeerReset(stream));
+        }
+        result::PERFORMED
+    }
+
+    fn on_reset_answer(&mut self, number: u32, result: u32) {
+        if number != self.resets.next || self.resets.asked.is_empty() || result == result::IN_PROGRESS {
+            return;
+        }
+        self.resets.next = number.wrapping_add(1);
+        (self.resets.timer, self.resets.is_due) = (None, false);
+        // Streams that the peer does not reset stay as they are, and take no more messages.
+        let asked = core::mem::take(&mut self.resets.asked);
+        if result > result::PERFORMED {
+            return;
+        }
+        for stream in asked {
+            self.sender.streams.on_reset(stream);
+            self.events.push_back(Event::Reset(stream));
+        }
+    }
+}
