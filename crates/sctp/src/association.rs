@@ -144,11 +144,7 @@ impl Association {
     }
 
     /// One whose window `controller` sets, for packets with [`Association::mss_bytes`] of chunks.
-    pub fn with_controller(
-        options: Options,
-        random: Random,
-        controller: Box<dyn SessionController>,
-    ) -> Self {
+    pub fn with_controller(options: Options, random: Random, controller: Box<dyn SessionController>) -> Self {
         let random = Random { tag: random.tag.max(1), ..random };
         let waits = Waits {
             initial: options.rto_initial,
@@ -205,6 +201,11 @@ impl Association {
     /// The next message of a stream, if it is here.
     pub fn read(&mut self, stream: u16) -> Option<Message> {
         self.receiver.read(stream)
+    }
+
+    /// The next message of a stream, if it is an unordered one: those come before what is in order.
+    pub fn read_unordered(&mut self, stream: u16) -> Option<Message> {
+        self.receiver.read_unordered(stream)
     }
 
     /// Drops what waits to be sent on a stream, but for the rest of a message that left in part.

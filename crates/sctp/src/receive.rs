@@ -192,16 +192,28 @@ impl Receiver {
     /// The next message of a stream. The peer hears of the room once it is much more than it heard of last.
     pub(crate) fn read(&mut self, stream: u16) -> Option<Message> {
         let message = self.streams.read(stream)?;
+        self.on_read();
+        Some(message)
+    }
+
+    /// The same, if that is an unordered one.
+    pub(crate) fn read_unordered(&mut self, stream: u16) -> Option<Message> {
+        let message = self.streams.read_unordered(stream)?;
+        self.on_read();
+        Some(message)
+    }
+
+    fn on_read(&mut self) {
         let (window, quarter) = (self.window_bytes(), (self.limit_bytes / 4).min(u32::MAX as usize) as u32);
         if self.told_bytes < quarter && window >= self.told_bytes.saturating_add(quarter / 2).max(1) {
             self.is_ack_due = true;
         }
-        Some(message)
     }
 
     /// Drops what is unread of a stream.
     pub(crate) fn discard(&mut self, stream: u16) {
         self.streams.discard(stream);
+        self.on_read();
     }
 
     /// The messages of a stream begin anew.

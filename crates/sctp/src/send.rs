@@ -171,7 +171,9 @@ impl Sender {
             let is_forced = writer.is_empty();
             let is_first = writer.len() == before;
             let has_filled = match self.board.first_lost() {
-                Some(tsn) if self.peer_takes(1) || is_first && is_probe => self.repair(now, tsn, writer, room, false),
+                Some(tsn) if self.peer_takes(1) || is_first && is_probe => {
+                    self.repair(now, tsn, writer, room, false)
+                }
                 Some(_) => false,
                 None => self.send_new(now, writer, room, is_forced, is_probe),
             };
@@ -179,7 +181,10 @@ impl Sender {
                 break;
             }
         }
-        if is_probe && writer.len() == before && let Some(tsn) = self.board.last_in_flight() {
+        if is_probe
+            && writer.len() == before
+            && let Some(tsn) = self.board.last_in_flight()
+        {
             self.repair(now, tsn, writer, bytes_max.saturating_sub(writer.len()), true);
         }
         let bytes = (writer.len() - before) as u64;
@@ -195,7 +200,14 @@ impl Sender {
 
     /// Sends a fragment again. False if there is no room for it, unless the packet has nothing else: what is too long
     /// for the path by now cannot be cut again, and is left to IP.
-    fn repair(&mut self, now: Instant, tsn: u64, writer: &mut Writer<'_>, room: usize, is_probe: bool) -> bool {
+    fn repair(
+        &mut self,
+        now: Instant,
+        tsn: u64,
+        writer: &mut Writer<'_>,
+        room: usize,
+        is_probe: bool,
+    ) -> bool {
         let is_forced = writer.is_empty();
         let Some((fragment, payload)) = self.board.fragment(tsn) else { return false };
         if data::chunk_len(self.is_interleaved, payload.len()) > room && !is_forced {

@@ -57,10 +57,17 @@ fn ends_that_have_less_agree_on_that() {
 #[test]
 fn both_may_ask_for_it() {
     for seed in 0..20 {
-        let mut pair = Pair::new(seed, [Options::default(), Options::default()], Faults { lost: 300, ..CALM });
+        let mut pair =
+            Pair::new(seed, [Options::default(), Options::default()], Faults { lost: 300, ..CALM });
         pair.ends.iter_mut().for_each(Association::connect);
         exchange(&mut pair, 2, 5, 600);
-        assert!(pair.events.iter().all(|events| events.iter().filter(|event| **event == Event::Connected).count() == 1));
+        assert!(
+            pair.events.iter().all(|events| events
+                .iter()
+                .filter(|event| **event == Event::Connected)
+                .count()
+                == 1)
+        );
     }
 }
 
@@ -100,7 +107,10 @@ fn unordered_messages_overtake_what_waits() {
         assert!(pair.run_until(100_000, |pair| pair.read[1].len() == 400), "{}", pair.read[1].len());
         check(&pair.read[1]);
         let unordered = pair.read[1].iter().filter(|message| message.is_unordered);
-        assert_eq!(unordered.filter(|message| message.ppid == 5 && message.bytes == vec![1; 2000]).count(), 200);
+        assert_eq!(
+            unordered.filter(|message| message.ppid == 5 && message.bytes == vec![1; 2000]).count(),
+            200
+        );
     }
 }
 
@@ -144,13 +154,20 @@ fn streams_are_reset_and_used_again() {
                 assert!(came, "turn {turn}: {:?}", pair.events[1]);
                 pair.ends[0].reset_stream(3);
                 let resets = |pair: &Pair| {
-                    let all = |end: usize, event| pair.events[end][begun[1 + end]..].iter().filter(|told| **told == event).count();
+                    let all = |end: usize, event| {
+                        pair.events[end][begun[1 + end]..].iter().filter(|told| **told == event).count()
+                    };
                     [all(0, Event::Reset(3)), all(1, Event::PeerReset(3))]
                 };
-                assert!(pair.run_until(60_000, |pair| resets(pair) == [2, 2]), "turn {turn}: {:?}", resets(&pair));
+                assert!(
+                    pair.run_until(60_000, |pair| resets(pair) == [2, 2]),
+                    "turn {turn}: {:?}",
+                    resets(&pair)
+                );
             }
-            let [third, fourth]: [Vec<_>; 2] =
-                [3, 4].map(|stream| pair.read[1].iter().filter(|message| message.stream == stream).cloned().collect());
+            let [third, fourth]: [Vec<_>; 2] = [3, 4].map(|stream| {
+                pair.read[1].iter().filter(|message| message.stream == stream).cloned().collect()
+            });
             check(&fourth);
             for turn in third.chunks(7) {
                 assert_eq!([check(&turn[..5]), check(&turn[5..])], [5, 2]);
@@ -182,7 +199,11 @@ fn an_end_comes_after_all_that_was_written() {
         (0..50).for_each(|number| assert!(pair.ends[0].write(0, message(0, number, 900), 0, false)));
         pair.ends[0].shutdown();
         assert!(!pair.ends[0].write(0, vec![1], 0, false));
-        assert!(pair.run_until(100_000, |pair| pair.ends.iter().all(Association::is_ended)), "{:?}", pair.events);
+        assert!(
+            pair.run_until(100_000, |pair| pair.ends.iter().all(Association::is_ended)),
+            "{:?}",
+            pair.events
+        );
         assert_eq!(check(&pair.read[1]), 50);
         assert_eq!(pair.events[0].last(), Some(&Event::Closed(Closed::Shutdown)));
     }
@@ -243,8 +264,16 @@ fn a_lost_tail_is_asked_for_by_a_probe() {
 fn losses_are_found_without_time_outs() {
     for reorders in [0, 200] {
         let faults = Faults { lost: 10, late: reorders, twice: 0 };
-        let mut pair = Pair::connected(7, &Options { receive_bytes_max: 8 << 20, ..Options::default() }, faults);
-        (0..5000).for_each(|number| assert!(pair.ends[0].write(number as u16 % 8, message(number as u16 % 8, number / 8, 900), 0, false)));
+        let mut pair =
+            Pair::connected(7, &Options { receive_bytes_max: 8 << 20, ..Options::default() }, faults);
+        (0..5000).for_each(|number| {
+            assert!(pair.ends[0].write(
+                number as u16 % 8,
+                message(number as u16 % 8, number / 8, 900),
+                0,
+                false
+            ))
+        });
         assert!(pair.run_until(600_000, |pair| pair.read[1].len() == 5000));
         check(&pair.read[1]);
         assert!(!pair.ends[0].take_expired() || reorders > 0);

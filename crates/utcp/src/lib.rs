@@ -72,6 +72,6 @@ pub use connection::{CloseReason, Connection, State};
 pub use host::{ConnectionId, Host, HostLimits};
 pub use options::{Algorithm, KeepAlive, Options};
 pub use pool::BufferPool;
-pub use send::Pacer;
 pub use segment::{Ecn, Header, Transmit};
+pub use send::Pacer;
 pub use time::Instant;

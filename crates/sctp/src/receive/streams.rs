@@ -118,10 +118,13 @@ impl Streams {
         }
         let before = stream.ready.len();
         if is_unordered {
-            let whole = if is_interleaved { is_whole.then_some(None) } else { partial.run_around(number).map(Some) };
+            let whole =
+                if is_interleaved { is_whole.then_some(None) } else { partial.run_around(number).map(Some) };
             if let Some(run) = whole {
                 let message = stream.take_unordered(id, message, run);
-                stream.ready.push_back(message);
+                // Behind others of its kind, and before what is in order.
+                let unordered = stream.ready.iter().take_while(|(ready, _)| ready.is_unordered).count();
+                stream.ready.insert(unordered, message);
             }
         } else if is_whole && message == stream.next {
             stream.take_in_turn(id);
@@ -143,6 +146,12 @@ impl Streams {
             stream.since = None;
         }
         Some(message)
+    }
+
+    /// The next message of a stream, if it is an unordered one.
+    pub(super) fn read_unordered(&mut self, id: u16) -> Option<Message> {
+        let is_unordered = self.streams.get(&id)?.ready.front().is_some_and(|(ready, _)| ready.is_unordered);
+        if is_unordered { self.read(id) } else { None }
     }
 
     pub(super) fn discard(&mut self, id: u16) {
@@ -173,7 +182,9 @@ impl Stream {
             (true, true) => fragment.message.into(),
             (true, false) => 0,
             // As far behind the next one as ahead of it, but none is before the first.
-            (false, true) => nearest(self.next, (fragment.message.wrapping_sub(self.next as u32) as i32).into()),
+            (false, true) => {
+                nearest(self.next, (fragment.message.wrapping_sub(self.next as u32) as i32).into())
+            }
             (false, false) => {
                 nearest(self.next, ((fragment.message as u16).wrapping_sub(self.next as u16) as i16).into())
             }
@@ -239,7 +250,8 @@ impl Partial {
             self.fragments.reserve_exact(1);
         }
         self.payload_bytes += data.payload.len();
-        self.fragments.insert(place, (number, Piece { ppid, is_begin, is_end, bytes: data.payload.to_vec() }));
+        self.fragments
+            .insert(place, (number, Piece { ppid, is_begin, is_end, bytes: data.payload.to_vec() }));
         Ok(!is_loose && self.is_whole())
     }
 

@@ -15,7 +15,12 @@ fn fragment(stream: u16, message: u32, number: u32, of: u32) -> Fragment {
     Fragment { stream, message, number, is_begin, is_end, ..Fragment::default() }
 }
 
-fn take(receiver: &mut Receiver, tsn: u32, fragment: Fragment, bytes: usize) -> Result<Option<u16>, Malformed> {
+fn take(
+    receiver: &mut Receiver,
+    tsn: u32,
+    fragment: Fragment,
+    bytes: usize,
+) -> Result<Option<u16>, Malformed> {
     let taken = receiver.on_data(NOW, &Data { tsn, fragment, payload: &vec![tsn as u8; bytes] });
     receiver.end_packet(NOW);
     taken

@@ -198,14 +198,20 @@ impl Board {
         let Some(sent) = self.get_mut(tsn).filter(|sent| sent.state != State::Acknowledged) else { return };
         let was_in_flight = sent.state == State::InFlight;
         sent.state = State::Acknowledged;
-        let delivered =
-            Delivered { sent_at: sent.sent_at, tsn, times: sent.times, is_late: tsn < highest && sent.times == 1 };
+        let delivered = Delivered {
+            sent_at: sent.sent_at,
+            tsn,
+            times: sent.times,
+            is_late: tsn < highest && sent.times == 1,
+        };
         let bytes = u64::from(sent.bytes);
         if sent.times == 1 {
             acked.newest_once = acked.newest_once.max(Some(sent.sent_at));
         }
         match acked.delivered.last_mut() {
-            Some(last) if last.sent_at == delivered.sent_at && last.is_late == delivered.is_late => *last = delivered,
+            Some(last) if last.sent_at == delivered.sent_at && last.is_late == delivered.is_late => {
+                *last = delivered
+            }
             _ => acked.delivered.push(delivered),
         }
         acked.bytes += bytes;
@@ -218,7 +224,12 @@ impl Board {
     }
 
     /// Finds what left so long before something that came that it is lost. Returns when the newest left, and bytes.
-    pub(super) fn detect(&mut self, now: Instant, rack: &mut Rack, window: Duration) -> Option<(Instant, u64)> {
+    pub(super) fn detect(
+        &mut self,
+        now: Instant,
+        rack: &mut Rack,
+        window: Duration,
+    ) -> Option<(Instant, u64)> {
         let mut lost: Option<(Instant, u64)> = None;
         rack.forget_timer();
         while let Some(&Left { at, tsn, times }) = self.left.front() {

@@ -30,10 +30,19 @@ pub(crate) mod result {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reconfig<'a> {
     /// The sender's messages on these streams, of two bytes each, begin anew after this TSN; on all if there are none.
-    Outgoing { number: u32, last_tsn: u32, streams: &'a [u8] },
+    Outgoing {
+        number: u32,
+        last_tsn: u32,
+        streams: &'a [u8],
+    },
     /// Some other request.
-    Other { number: u32 },
-    Answer { number: u32, result: u32 },
+    Other {
+        number: u32,
+    },
+    Answer {
+        number: u32,
+        result: u32,
+    },
 }
 
 /// The parameters of a chunk: two at most, as RFC 6525 permits. What is not understood is passed over.

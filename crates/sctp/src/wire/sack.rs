@@ -24,7 +24,9 @@ pub struct Sack<'a> {
 impl<'a> Sack<'a> {
     /// First and last of each block, beyond the cumulative TSN.
     pub fn gaps(&self) -> impl Iterator<Item = (u16, u16)> + use<'a> {
-        self.gaps.chunks_exact(4).map(|gap| (u16::from_be_bytes([gap[0], gap[1]]), u16::from_be_bytes([gap[2], gap[3]])))
+        self.gaps
+            .chunks_exact(4)
+            .map(|gap| (u16::from_be_bytes([gap[0], gap[1]]), u16::from_be_bytes([gap[2], gap[3]])))
     }
 }
 

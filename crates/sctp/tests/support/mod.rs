@@ -53,7 +53,11 @@ impl Wire {
         }
         let times = 1 + u32::from(self.chance.happens(self.faults.twice));
         for _ in 0..times {
-            let late = if self.chance.happens(self.faults.late) { self.delay * (1 + self.chance.draw(3)) } else { Duration::ZERO };
+            let late = if self.chance.happens(self.faults.late) {
+                self.delay * (1 + self.chance.draw(3))
+            } else {
+                Duration::ZERO
+            };
             self.count += 1;
             self.under_way.insert((now + self.delay + late, self.count), packet.clone());
         }
@@ -159,7 +163,9 @@ impl Pair {
 /// A message that says which it is: its stream, its number on it, and bytes that follow from both.
 pub fn message(stream: u16, number: u32, len: usize) -> Vec<u8> {
     let mut bytes = [&stream.to_be_bytes()[..], &number.to_be_bytes()].concat();
-    bytes.extend((0..len.saturating_sub(6)).map(|at| (at as u32).wrapping_add(number * 7 + u32::from(stream)) as u8));
+    bytes.extend(
+        (0..len.saturating_sub(6)).map(|at| (at as u32).wrapping_add(number * 7 + u32::from(stream)) as u8),
+    );
     bytes
 }
 

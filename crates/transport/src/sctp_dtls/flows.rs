@@ -1,0 +1,328 @@
+//! All flows of a connection: how the life of their circuits ([`Circuits`]) is told in streams.
+//!
+//! ```text
+//!                 CREATE2                  DESTROY, written or read           the peer's messages and ours
+//!   (no lane) ──────────────▶ it has a circuit ─────────────────────▶ it has none ────────────────▶ (no lane)
+//!                                  ▲          our stream is to begin anew        │      began anew
+//!                                  └──────────────── CREATE2 ────────────────────┘
+//!                                    once the peer's messages began anew, as only its opener does
+//! ```
+//!
+//! Streams with even numbers are the dialler's to open, odd ones the listener's. The opener uses one again when it has
+//! begun anew both ways; the other end may not have heard yet that its own messages have, and what it writes waits for
+//! that.
+
+mod numbers;
+
+use crate::circuits::{CircuitKey, Circuits, FLOW_CELL_LEN, Lent};
+use heddle_proto::cell::create::DestroyReason;
+use heddle_proto::cell::{Body, CircId, Command};
+use heddle_proto::channel::Role;
+use heddle_proto::endpoint::FlowState;
+use heddle_sctp::{Association, Event};
+use heddle_seam::time::{Duration, Instant};
+use numbers::Numbers;
+use std::collections::BTreeMap;
+
+/// A circuit's flow: when the relay last took a cell of it, or when it began.
+#[derive(Debug, Default)]
+pub(super) struct Flow {
+    pub(super) stream: u16,
+    pub(super) moved_at: Instant,
+}
+
+/// A stream that is in use.
+#[derive(Debug)]
+struct Lane {
+    circuit: Option<CircuitKey>,
+    /// Whether our messages are to begin anew, and have.
+    is_reset_asked: bool,
+    is_reset: bool,
+    /// Whether the peer's have.
+    is_peer_reset: bool,
+    /// Whether the reset of the circuit before has not been heard of.
+    awaits_older: bool,
+}
+
+impl Lane {
+    fn new(circuit: CircuitKey) -> Self {
+        Lane {
+            circuit: Some(circuit),
+            is_reset_asked: false,
+            is_reset: false,
+            is_peer_reset: false,
+            awaits_older: false,
+        }
+    }
+}
+
+/// A peer that breaks the connection's rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fault(pub(super) &'static str);
+
+pub(super) struct Flows {
+    pub(super) circuits: Circuits<u32, Flow>,
+    role: Role,
+    lanes: BTreeMap<u16, Lane>,
+    /// Streams that we may open, and numbers for the peer's circuits.
+    numbers: Numbers,
+    ours_max: u32,
+    is_room_news: bool,
+}
+
+impl Flows {
+    /// `ours_max` is what the peer permits.
+    pub(super) fn new(role: Role, ours_max: u32, streams_max: u16, first_cell_timeout: Duration) -> Self {
+        Flows {
+            circuits: Circuits::new(role, first_cell_timeout),
+            role,
+            lanes: BTreeMap::new(),
+            numbers: Numbers::new(role == Role::Initiator, streams_max),
+            ours_max,
+            is_room_news: true,
+        }
+    }
+
+    /// Flows that may be opened now, if that is news.
+    pub(super) fn poll_room(&mut self) -> Option<u32> {
+        core::mem::take(&mut self.is_room_news).then(|| self.room())
+    }
+
+    fn room(&self) -> u32 {
+        self.ours_max.saturating_sub(self.numbers.ours()).min(self.numbers.free())
+    }
+
+    /// Bytes of all this on the heap.
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.circuits.heap_bytes()
+            + crate::state::tree(self.lanes.len(), size_of::<(u16, Lane)>())
+            + self.numbers.heap_bytes()
+    }
+
+    fn is_stream_ours(&self, stream: u16) -> bool {
+        (stream % 2 == 0) == (self.role == Role::Initiator)
+    }
+
+    /// A message can be read, or a stream began anew.
+    pub(super) fn on_event(
+        &mut self,
+        now: Instant,
+        association: &mut Association,
+        event: Event,
+    ) -> Result<(), Fault> {
+        match event {
+            Event::Readable(stream) => self.on_readable(now, association, stream),
+            Event::PeerReset(stream) => {
+                self.on_peer_reset(association, stream);
+                Ok(())
+            }
+            Event::Reset(stream) => {
+                self.on_reset(stream);
+                Ok(())
+            }
+            Event::Connected | Event::Closed(_) => Ok(()),
+        }
+    }
+
+    fn on_readable(&mut self, now: Instant, association: &mut Association, stream: u16) -> Result<(), Fault> {
+        match self.lanes.get(&stream) {
+            Some(Lane { circuit: Some(key), .. }) => {
+                let key = *key;
+                self.circuits.note_readable(key);
+                // The end of a circuit overtakes what nobody reads.
+                if let Some(message) = association.read_unordered(stream) {
+                    self.on_end(association, key, &message.bytes);
+                }
+                return Ok(());
+            }
+            // What was under way when the circuit ended.
+            Some(Lane { is_peer_reset: false, .. }) => {
+                association.discard_unread(stream);
+                return Ok(());
+            }
+            Some(_) | None => {}
+        }
+        if self.is_stream_ours(stream) {
+            return Err(Fault("it opened a stream that is ours to open"));
+        }
+        let (number, circ_id) = loop {
+            let number = self.numbers.next_theirs();
+            let circ_id = self.circuits.their_name(number);
+            if let Some(circ_id) = circ_id.filter(|circ_id| self.circuits.by_name(*circ_id).is_none()) {
+                break (number, circ_id);
+            }
+        };
+        let key = self.circuits.begin_theirs(now, circ_id, number, Flow { stream, moved_at: now });
+        let awaits_older = self.lanes.get(&stream).is_some_and(|lane| !lane.is_reset);
+        self.lanes.insert(stream, Lane { awaits_older, ..Lane::new(key) });
+        self.circuits.note_readable(key);
+        if let Some(message) = association.read_unordered(stream) {
+            self.on_end(association, key, &message.bytes);
+        }
+        Ok(())
+    }
+
+    fn on_peer_reset(&mut self, association: &mut Association, stream: u16) {
+        let Some(lane) = self.lanes.get_mut(&stream) else { return };
+        lane.is_peer_reset = true;
+        if let Some(key) = lane.circuit {
+            // Its DESTROY was read before, or else it sent none.
+            association.discard_unread(stream);
+            self.end(association, key, DestroyReason::CHANNEL_CLOSED.0);
+        }
+        self.forget_if_over(stream);
+    }
+
+    fn on_reset(&mut self, stream: u16) {
+        let Some(lane) = self.lanes.get_mut(&stream) else { return };
+        if !core::mem::take(&mut lane.awaits_older) {
+            lane.is_reset = true;
+        }
+        self.forget_if_over(stream);
+    }
+
+    fn forget_if_over(&mut self, stream: u16) {
+        let is_over = |lane: &Lane| lane.circuit.is_none() && lane.is_reset && lane.is_peer_reset;
+        if self.lanes.get(&stream).is_some_and(is_over) {
+            self.lanes.remove(&stream);
+            if self.is_stream_ours(stream) {
+                self.numbers.give_back(stream);
+                self.is_room_news = true;
+            }
+        }
+    }
+
+    /// Lends the next cell: ends of circuits first, then flows in turn.
+    pub(super) fn next_cell(
+        &mut self,
+        now: Instant,
+        association: &mut Association,
+        lent: &mut Lent,
+    ) -> Option<(CircId, Command)> {
+        loop {
+            if let Some((circ_id, reason)) = self.circuits.next_farewell() {
+                lent.destroy(reason);
+                return Some((circ_id, Command::DESTROY));
+            }
+            let (key, circuit) = self.circuits.first_readable()?;
+            let message = if circuit.is_held { None } else { association.read(circuit.flow.stream) };
+            let Some(message) = message else {
+                self.circuits.done(key);
+                continue;
+            };
+            let command = message.bytes.first().map_or(Command(0), |first| Command(*first));
+            if message.bytes.len() != FLOW_CELL_LEN {
+                self.reset(association, key, DestroyReason::PROTOCOL.0);
+            } else if circuit.takes(command) {
+                lent.0.copy_from_slice(&message.bytes);
+                let circ_id = circuit.circ_id;
+                circuit.flow.moved_at = now;
+                self.circuits.lent(key);
+                return Some((circ_id, command));
+            } else {
+                self.reset(association, key, DestroyReason::PROTOCOL.0);
+            }
+        }
+    }
+
+    /// Takes a cell, and opens a flow for it if it is the first of a name of our half. What it makes wait waits in the
+    /// relay, because no more is taken than leaves promptly.
+    pub(super) fn send(
+        &mut self,
+        now: Instant,
+        association: &mut Association,
+        circ_id: CircId,
+        command: Command,
+        body: &Body,
+    ) -> FlowState {
+        let key = match self.circuits.by_name(circ_id) {
+            Some(key) if command == Command::DESTROY => {
+                self.farewell(association, key, body[0]);
+                self.circuits.destroy(key);
+                return FlowState::Open;
+            }
+            Some(key) => key,
+            // The flow has ended and the relay has been told.
+            None if command == Command::DESTROY || !self.circuits.is_ours(circ_id) => return FlowState::Open,
+            None => {
+                let stream = if self.room() > 0 { self.numbers.take_ours() } else { None };
+                let Some((stream, number)) = stream else {
+                    self.circuits.refuse(circ_id);
+                    return FlowState::Open;
+                };
+                let key = self.circuits.begin_ours(circ_id, number, Flow { stream, moved_at: now });
+                self.lanes.insert(stream, Lane::new(key));
+                key
+            }
+        };
+        if let Some(circuit) = self.circuits.sender(key) {
+            association.write(circuit.flow.stream, message(command, body), 0, false);
+        }
+        FlowState::Open
+    }
+
+    /// An unordered message came: a circuit's end.
+    fn on_end(&mut self, association: &mut Association, key: CircuitKey, bytes: &[u8]) {
+        match bytes {
+            [kind, reason, ..] if *kind == Command::DESTROY.0 && bytes.len() == FLOW_CELL_LEN => {
+                if let Some(circuit) = self.circuits.live_mut(key) {
+                    association.discard_unread(circuit.flow.stream);
+                }
+                self.end(association, key, *reason);
+            }
+            _ => self.reset(association, key, DestroyReason::PROTOCOL.0),
+        }
+    }
+
+    /// The peer broke a flow's rules.
+    fn reset(&mut self, association: &mut Association, key: CircuitKey, reason: u8) {
+        self.farewell(association, key, reason);
+        self.circuits.end(key, reason);
+    }
+
+    /// The peer says that a flow is over.
+    fn end(&mut self, association: &mut Association, key: CircuitKey, reason: u8) {
+        if let Some(circuit) = self.circuits.live_mut(key) {
+            let stream = circuit.flow.stream;
+            association.discard_queued(stream);
+            self.leave(association, stream);
+        }
+        self.circuits.end(key, reason);
+    }
+
+    /// Tells the peer that a flow is over, if it has not ended before. The end overtakes what was lost before it.
+    fn farewell(&mut self, association: &mut Association, key: CircuitKey, reason: u8) {
+        let Some(circuit) = self.circuits.live_mut(key) else { return };
+        let stream = circuit.flow.stream;
+        association.discard_queued(stream);
+        association.discard_unread(stream);
+        let mut cell = vec![0; FLOW_CELL_LEN];
+        (cell[0], cell[1]) = (Command::DESTROY.0, reason);
+        association.write(stream, cell, 0, true);
+        self.leave(association, stream);
+    }
+
+    /// A stream has no circuit any more, and begins anew.
+    fn leave(&mut self, association: &mut Association, stream: u16) {
+        if let Some(lane) = self.lanes.get_mut(&stream) {
+            lane.circuit = None;
+            if !core::mem::replace(&mut lane.is_reset_asked, true) {
+                association.reset_stream(stream);
+            }
+        }
+    }
+
+    /// Resets the flows whose first cell did not come in time.
+    pub(super) fn handle_timeout(&mut self, now: Instant, association: &mut Association) {
+        while let Some(key) = self.circuits.overdue(now) {
+            self.reset(association, key, DestroyReason::PROTOCOL.0);
+        }
+    }
+}
+
+fn message(command: Command, body: &Body) -> Vec<u8> {
+    let mut cell = Vec::with_capacity(FLOW_CELL_LEN);
+    cell.push(command.0);
+    cell.extend_from_slice(body);
+    cell
+}
