@@ -1,4 +1,4 @@
-//! What holds over QUIC, over tcp-dtls and over tcp-esp alike.
+//! What holds over QUIC, over tcp-dtls, over tcp-esp and over sctp-dtls alike.
 
 use crate::{LONG, MB, Transport, ended, find_each_other, is_over, ready, transfer};
 use core::net::SocketAddr;
@@ -19,6 +19,9 @@ macro_rules! over_each {
         }
         mod dtls {
             $(#[test] fn $test() { super::$test(super::Transport::named("tcp-dtls")); })*
+        }
+        mod sctp {
+            $(#[test] fn $test() { super::$test(super::Transport::named("sctp-dtls")); })*
         }
         mod esp {
             $(#[test] fn $test() { super::$test(super::Transport::named("tcp-esp")); })*
@@ -500,7 +503,7 @@ fn seen_on_the_wire(
 /// The id that stands in clear in a datagram.
 fn id_of(over: Transport, datagram: &[u8]) -> &[u8] {
     match over.name() {
-        "tcp-dtls" => return &datagram[..8],
+        "tcp-dtls" | "sctp-dtls" => return &datagram[..8],
         "tcp-esp" => return &datagram[..4],
         _ => {}
     }
