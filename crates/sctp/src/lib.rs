@@ -24,9 +24,14 @@
 //! a.write(0, b"a message".to_vec(), 0, false);
 //! let now = Instant::ZERO;
 //! let mut packet = Vec::new();
-//! while a.poll_packet(now, &mut packet).is_some() || b.poll_packet(now, &mut packet).is_some() {
-//!     a.handle_packet(now, &packet);
-//!     b.handle_packet(now, &packet);
+//! loop {
+//!     if a.poll_packet(now, &mut packet).is_some() {
+//!         b.handle_packet(now, &packet);
+//!     } else if b.poll_packet(now, &mut packet).is_some() {
+//!         a.handle_packet(now, &packet);
+//!     } else {
+//!         break;
+//!     }
 //!     packet.clear();
 //! }
 //! assert_eq!(b.poll_event(), Some(Event::Connected));

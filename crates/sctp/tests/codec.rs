@@ -28,15 +28,23 @@ fn only_chunk(packet: &[u8]) -> Chunk<'_> {
 /// RFC 9260, section 3.3.1, and RFC 8260, section 2.1, byte by byte.
 #[test]
 fn fragments_are_laid_out_as_the_rfcs_say() {
-    let fragment = Fragment { stream: 0x0102, message: 0x0304, ppid: 0x0506_0708, is_begin: true, ..Fragment::default() };
-    let plain = packet(|writer| data::write(writer, false, &Data { tsn: 0x1112_1314, fragment, payload: b"xyz" }));
-    let expected =
-        [0, 2, 0, 19, 0x11, 0x12, 0x13, 0x14, 1, 2, 3, 4, 5, 6, 7, 8, b'x', b'y', b'z', 0];
+    let fragment = Fragment {
+        stream: 0x0102,
+        message: 0x0304,
+        ppid: 0x0506_0708,
+        is_begin: true,
+        ..Fragment::default()
+    };
+    let plain =
+        packet(|writer| data::write(writer, false, &Data { tsn: 0x1112_1314, fragment, payload: b"xyz" }));
+    let expected = [0, 2, 0, 19, 0x11, 0x12, 0x13, 0x14, 1, 2, 3, 4, 5, 6, 7, 8, b'x', b'y', b'z', 0];
     assert_eq!(plain[12..], expected);
     let fragment = Fragment { message: 0x2122_2324, is_unordered: true, is_end: true, ..fragment };
-    let interleaved = packet(|writer| data::write(writer, true, &Data { tsn: 0x1112_1314, fragment, payload: b"xyz" }));
+    let interleaved =
+        packet(|writer| data::write(writer, true, &Data { tsn: 0x1112_1314, fragment, payload: b"xyz" }));
     let expected = [
-        64, 7, 0, 23, 0x11, 0x12, 0x13, 0x14, 1, 2, 0, 0, 0x21, 0x22, 0x23, 0x24, 5, 6, 7, 8, b'x', b'y', b'z', 0,
+        64, 7, 0, 23, 0x11, 0x12, 0x13, 0x14, 1, 2, 0, 0, 0x21, 0x22, 0x23, 0x24, 5, 6, 7, 8, b'x', b'y',
+        b'z', 0,
     ];
     assert_eq!(interleaved[12..], expected);
 }
@@ -44,7 +52,9 @@ fn fragments_are_laid_out_as_the_rfcs_say() {
 /// A SACK with a gap and a duplicate (RFC 9260, section 3.3.4).
 #[test]
 fn a_sack_is_laid_out_as_the_rfc_says() {
-    let packet = packet(|writer| writer.chunk(3, 0, |out| sack::write(0x0102_0304, 0x0506_0708, &[(2, 3)], &[9], out)));
+    let packet = packet(|writer| {
+        writer.chunk(3, 0, |out| sack::write(0x0102_0304, 0x0506_0708, &[(2, 3)], &[9], out))
+    });
     let expected = [3, 0, 0, 24, 1, 2, 3, 4, 5, 6, 7, 8, 0, 1, 0, 1, 0, 2, 0, 3, 0, 0, 0, 9];
     assert_eq!(packet[12..], expected);
     let sack = sack::parse(&only_chunk(&packet)).expect("it is whole");
@@ -63,7 +73,10 @@ fn requests_for_resets_come_back() {
     let chunk = only_chunk(&packet);
     let read: Vec<_> = reconfig::parse(&chunk).collect();
     let streams = &[0, 4, 0, 5, 0, 6];
-    assert_eq!(read, [Reconfig::Outgoing { number: 1, last_tsn: 3, streams }, Reconfig::Answer { number: 7, result: 1 }]);
+    assert_eq!(
+        read,
+        [Reconfig::Outgoing { number: 1, last_tsn: 3, streams }, Reconfig::Answer { number: 7, result: 1 }]
+    );
 }
 
 proptest! {

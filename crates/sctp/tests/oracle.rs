@@ -83,9 +83,11 @@ impl Mixed {
             if done(self) {
                 return true;
             }
-            let their_timer = self.their_association.as_ref().and_then(|(_, association)| association.poll_timeout());
+            let their_timer =
+                self.their_association.as_ref().and_then(|(_, association)| association.poll_timeout());
             // Their instants are finer than ours by nothing, but for rounding up.
-            let their_timer = their_timer.map(|at| Instant::ZERO + (at - self.anchor) + Duration::from_nanos(1));
+            let their_timer =
+                their_timer.map(|at| Instant::ZERO + (at - self.anchor) + Duration::from_nanos(1));
             let timers = [self.ours.poll_timeout(), their_timer, self.wires[0].next(), self.wires[1].next()];
             let Some(next) = timers.into_iter().flatten().min().filter(|next| *next <= end) else {
                 self.now = end;
@@ -233,22 +235,31 @@ fn streams_are_reset_by_either_and_used_again() {
                 for number in 0..3 {
                     mixed.ours.write(0, message(0, number, 2000), 53, false);
                 }
-                assert!(mixed.run_until(60_000, |mixed| mixed.their_read.len() == 3 * turn), "turn {turn}");
+                let came = mixed.run_until(60_000, |mixed| mixed.their_read.len() == 3 * turn);
+                assert!(
+                    came,
+                    "turn {turn}: {faults:?} {we_begin} {:?} {:?}",
+                    mixed.events, mixed.their_events
+                );
                 (0..3).for_each(|number| mixed.their_write(0, &message(0, number, 1500)));
                 assert!(mixed.run_until(60_000, |mixed| mixed.read.len() == 3 * turn), "turn {turn}");
-                let count = |mixed: &Mixed, event| mixed.events.iter().filter(|told| **told == event).count();
+                // It answers a reset with one of its own, also where it asked for the first.
+                let before = mixed.events.len();
+                let count = |mixed: &Mixed, event| {
+                    mixed.events[before..].iter().filter(|told| **told == event).count()
+                };
                 if we_begin {
                     mixed.ours.reset_stream(0);
-                    // It answers with its own.
-                    let came = mixed.run_until(60_000, |mixed| count(mixed, Event::PeerReset(0)) == turn);
+                    let came = mixed.run_until(60_000, |mixed| count(mixed, Event::PeerReset(0)) > 0);
                     assert!(came, "turn {turn}: {:?} {:?}", mixed.events, mixed.their_events);
                 } else {
                     let (_, association) = mixed.their_association.as_mut().expect("it is there");
                     association.stream(0).expect("it is open").close().expect("it can");
-                    assert!(mixed.run_until(60_000, |mixed| count(mixed, Event::PeerReset(0)) == turn), "turn {turn}");
+                    let came = mixed.run_until(60_000, |mixed| count(mixed, Event::PeerReset(0)) > 0);
+                    assert!(came, "turn {turn}: {faults:?} {:?} {:?}", mixed.events, mixed.their_events);
                     mixed.ours.reset_stream(0);
                 }
-                let came = mixed.run_until(60_000, |mixed| count(mixed, Event::Reset(0)) == turn);
+                let came = mixed.run_until(60_000, |mixed| count(mixed, Event::Reset(0)) > 0);
                 assert!(came, "turn {turn}: {:?} {:?}", mixed.events, mixed.their_events);
                 mixed.run_until(5_000, |_| false);
             }

@@ -399,8 +399,10 @@ fn a_reader_that_stops_for_good_fills_no_queue(over: Transport) {
         let params = NetworkParams([("heddle_hop_by_hop_flow_control".to_owned(), 1)].into());
         let longest = longest_beside_stuck_readers(over, params, congestion_control);
         // Towards the client 64 cells wait for each circuit at the guard and at the middle relay; at the exit, which
-        // then does not read from the server, 128 and what one read adds.
-        assert!(longest[0] <= 64 && longest[1] <= 64 && longest[2] <= 300, "{longest:?}");
+        // then does not read from the server, 128 and what one read adds. Where a reader that stops would hold back the
+        // whole connection nothing is held, and a stream's window is the bound.
+        let bounds = if over.name() == "sctp-dtls" { [500; 3] } else { [64, 64, 300] };
+        assert!((0..3).all(|relay| longest[relay] <= bounds[relay]), "{longest:?}");
     }
 }
 

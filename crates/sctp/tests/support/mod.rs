@@ -1,5 +1,7 @@
 //! Two associations of ours on a wire that delays, loses, reorders and repeats, in virtual time.
 
+#![allow(dead_code, reason = "each test uses a part of it")]
+
 use heddle_sctp::{Association, Event, Message, Options, Random};
 use heddle_seam::time::{Duration, Instant};
 use std::collections::BTreeMap;

@@ -4,6 +4,9 @@
 mod cells;
 #[path = "../support/circuits.rs"]
 mod circuits;
+mod fairness;
+mod flows;
+mod lengths;
 #[path = "../support/lives.rs"]
 mod lives;
 #[path = "../support/loads.rs"]

@@ -1,0 +1,47 @@
+//! How circuits of `sctp-dtls` share a wire, with TCP and with other transports, and what losses cost them.
+
+use crate::loads::{ceilings, ceilings_are_kept, dtls, jain, quic, run, sctp, tcp};
+use crate::matrix::{of_seeds, wire_10mbit};
+use heddle_netem::{DirectionOptions, Loss};
+
+#[test]
+fn circuits_get_what_tcp_gets_and_no_more() {
+    for name in ["6 : 1 TCP", "1 : 1 TCP, 60 ms", "4 : 4 TCP, 60 ms", "4 : 4 TCP, 30 ms"] {
+        let (jain, tcp) = of_seeds(sctp, name, 1, 60);
+        println!("{name}: {jain:.3} {tcp:.3}");
+        assert!(jain >= 0.92, "{name}: {jain}");
+        assert!(tcp >= 0.8, "{name}: {tcp}");
+    }
+}
+
+#[test]
+fn circuits_share_a_wire_whichever_transport_they_are_on() {
+    for other in [dtls(3), quic(3)] {
+        let loads = [sctp(3), other];
+        let shares = run(&wire_10mbit(), &loads, 60, 7);
+        println!("{shares:?}");
+        assert!(jain(&loads, &shares) >= 0.95, "{shares:?}");
+    }
+}
+
+/// Six circuits on a wire that loses: what they get together, over that of the same without losses.
+#[test]
+fn one_lost_in_a_thousand_costs_a_tenth_at_most() {
+    let get = |load, probability| {
+        let loss = Loss::Bernoulli { probability };
+        let wire = DirectionOptions { loss, ..wire_10mbit() };
+        run(&wire, &[load], 40, 3)[0].bits_per_s
+    };
+    for probability in [0.001, 0.01] {
+        let [sctp, dtls] = [sctp(6), dtls(6)].map(|load| get(load, probability) / get(load, 0.0));
+        println!("{probability}: {sctp:.3} of what it gets without, and tcp-dtls {dtls:.3}");
+        assert!(sctp >= dtls - 0.1 && (probability > 0.001 || sctp >= 0.9), "{probability}: {sctp} {dtls}");
+    }
+}
+
+/// Eight circuits beside two TCPs: as the network lowers the ceiling, a running connection follows.
+#[test]
+fn the_network_says_as_how_many_tcps_a_connection_contends() {
+    let loads = [sctp(8), tcp(), tcp()];
+    ceilings_are_kept(&ceilings(&wire_10mbit(), &loads, 1, 25, &[8, 1]));
+}
