@@ -113,7 +113,8 @@ impl Streams {
         stream.bytes += charge;
         self.bytes += charge;
         stream.since.get_or_insert(now);
-        if partial.payload_bytes > self.message_bytes_max && !(is_unordered && !is_interleaved) {
+        let is_of_one_message = is_interleaved || !is_unordered;
+        if is_of_one_message && partial.payload_bytes > self.message_bytes_max {
             return Err(Malformed("a message that is too long"));
         }
         let before = stream.ready.len();

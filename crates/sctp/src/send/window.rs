@@ -111,7 +111,12 @@ impl Window {
             self.measure(now, now.ns_since(sent));
         }
         self.newest_acked = self.newest_acked.max(newest_sent);
-        self.controller.on_ack(&SessionAck { now, newest_sent, bytes, deviation_ns: self.deviation_ns });
+        // Controllers count packets, which are seldom quite full.
+        let packets = ((bytes + self.mss / 2) / self.mss).max(1);
+        for packet in 0..packets {
+            let bytes = bytes / packets + if packet == 0 { bytes % packets } else { 0 };
+            self.controller.on_ack(&SessionAck { now, newest_sent, bytes, deviation_ns: self.deviation_ns });
+        }
     }
 
     /// So many bytes were lost, of which the newest left then.

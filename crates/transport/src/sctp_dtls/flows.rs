@@ -100,7 +100,7 @@ impl Flows {
     }
 
     fn is_stream_ours(&self, stream: u16) -> bool {
-        (stream % 2 == 0) == (self.role == Role::Initiator)
+        stream.is_multiple_of(2) == (self.role == Role::Initiator)
     }
 
     /// A message can be read, or a stream began anew.

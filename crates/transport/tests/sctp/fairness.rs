@@ -7,7 +7,7 @@ use heddle_netem::{DirectionOptions, Loss};
 #[test]
 fn circuits_get_what_tcp_gets_and_no_more() {
     for name in ["6 : 1 TCP", "1 : 1 TCP, 60 ms", "4 : 4 TCP, 60 ms", "4 : 4 TCP, 30 ms"] {
-        let (jain, tcp) = of_seeds(sctp, name, 1, 60);
+        let (jain, tcp) = of_seeds(sctp, name, 3, 60);
         println!("{name}: {jain:.3} {tcp:.3}");
         assert!(jain >= 0.92, "{name}: {jain}");
         assert!(tcp >= 0.8, "{name}: {tcp}");
@@ -39,9 +39,11 @@ fn one_lost_in_a_thousand_costs_a_tenth_at_most() {
     }
 }
 
-/// Eight circuits beside two TCPs: as the network lowers the ceiling, a running connection follows.
+/// Eight circuits beside two TCPs: as the network lowers the ceiling, a running connection follows. They begin later than
+/// these by the association's two round trips, with a queue that is full by then, and come to their share after half a
+/// minute.
 #[test]
 fn the_network_says_as_how_many_tcps_a_connection_contends() {
     let loads = [sctp(8), tcp(), tcp()];
-    ceilings_are_kept(&ceilings(&wire_10mbit(), &loads, 1, 25, &[8, 1]));
+    ceilings_are_kept(&ceilings(&wire_10mbit(), &loads, 1, 60, &[8, 1]));
 }

@@ -3,7 +3,6 @@
 use crate::bench::{Bench, End, MS, S, delay, dialled, with_flow_window};
 use crate::circuits::numbers;
 use crate::source::Source;
-use heddle_proto::cell::CircId;
 use heddle_seam::time::Instant;
 
 #[test]

@@ -73,6 +73,7 @@ pub fn slow_drop_tail() -> DirectionOptions {
 }
 
 /// CoDel at 10 Mbit/s, which marks what can be marked.
+#[allow(dead_code, reason = "of no use to `sctp-dtls`")]
 pub fn marking_codel(ecn: bool) -> DirectionOptions {
     let codel = Some(CodelOptions { ecn, ..CodelOptions::default() });
     let queue = QueueOptions { packets_max: 1000, bytes_max: 500_000, codel };
@@ -80,6 +81,7 @@ pub fn marking_codel(ecn: bool) -> DirectionOptions {
 }
 
 /// CoDel that marks keeps a queue of its target, which it does only if marks are heeded.
+#[allow(dead_code, reason = "of no use to `sctp-dtls`")]
 pub fn marks_shorten_the_queue(shared: Shared) {
     for circuits in [1, 20] {
         let share = |ecn| run(&marking_codel(ecn), &[shared(circuits)], 25, 7)[0];
@@ -160,6 +162,7 @@ pub struct Outcome {
     /// What connections of TCP had of their fair share, in the mean.
     pub tcp: Option<f64>,
     /// What the first load's circuits had of theirs.
+    #[allow(dead_code, reason = "of no use to `sctp-dtls`")]
     pub first: f64,
     #[allow(dead_code, reason = "of use to the figures alone")]
     pub rtt_ms: f64,
@@ -201,6 +204,7 @@ fn outcomes(shared: Shared, name: &str, seeds: u64, seconds: u64) -> Vec<Outcome
 
 /// What the first load's circuits had of their fair share, by seed. Jain's index hardly sees what becomes of one among
 /// a hundred.
+#[allow(dead_code, reason = "of no use to `sctp-dtls`")]
 pub fn first_of_seeds(shared: Shared, name: &str, seeds: u64, seconds: u64) -> Vec<f64> {
     outcomes(shared, name, seeds, seconds).iter().map(|outcome| outcome.first).collect()
 }
