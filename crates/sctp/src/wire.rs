@@ -15,7 +15,7 @@ use crate::crc32c::crc32c;
 /// Bytes before the first chunk.
 pub const HEADER_LEN: usize = 12;
 /// Bytes of a chunk before its value.
-pub const CHUNK_HEAD_LEN: usize = 4;
+pub(crate) const CHUNK_HEAD_LEN: usize = 4;
 const CHECKSUM_AT: usize = 8;
 
 /// Types of chunks.

@@ -13,7 +13,7 @@ const UNORDERED: u8 = 4;
 const IMMEDIATE: u8 = 8;
 
 /// Bytes before the payload, with the chunk's head.
-pub const DATA_HEAD_LEN: usize = CHUNK_HEAD_LEN + 12;
+pub(crate) const DATA_HEAD_LEN: usize = CHUNK_HEAD_LEN + 12;
 pub const I_DATA_HEAD_LEN: usize = CHUNK_HEAD_LEN + 16;
 
 /// What is said of a fragment, but for its TSN.

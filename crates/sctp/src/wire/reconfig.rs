@@ -15,8 +15,8 @@ const ADD_INCOMING: u16 = 18;
 const ANSWER: u16 = 16;
 
 /// Bytes of a request without streams and of an answer, with the chunk's head.
-pub const REQUEST_LEN: usize = 4 + 16;
-pub const ANSWER_LEN: usize = 4 + 12;
+pub(crate) const REQUEST_LEN: usize = 4 + 16;
+pub(crate) const ANSWER_LEN: usize = 4 + 12;
 
 /// What an answer says (RFC 6525, section 4.4).
 pub(crate) mod result {

@@ -8,7 +8,7 @@
 use super::{Chunk, Malformed, field, half};
 
 /// Bytes of one without blocks, with the chunk's head.
-pub const SACK_LEN: usize = 16;
+pub(crate) const SACK_LEN: usize = 16;
 const FIXED: usize = 12;
 
 /// What a receiver says.
