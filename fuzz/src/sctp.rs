@@ -1,5 +1,5 @@
-//! SCTP: two associations whose packets are lost, repeated, late and bent, with messages and resets as a script says; and
-//! one that hears any chunks behind the right head.
+//! SCTP: two associations whose packets are lost, repeated, late and bent, with messages and resets as a script says;
+//! and chunks of any kind behind the right head.
 //!
 //! Without bent packets messages come whole, in order and once. With them nothing may panic, and memory stays bounded.
 

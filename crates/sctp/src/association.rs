@@ -9,9 +9,9 @@
 //!   SHUTDOWN came, when all was acknowledged: SHUTDOWN ACK ──────────┴──▶ Ended ◀── ABORT either way
 //! ```
 //!
-//! There is one association for each thing below it, whose peer is known. So the cookie need not keep a flood of strangers
-//! from taking memory, as it does where anybody may send: it is a number that the peer has to send back, and what it
-//! stands for is kept.
+//! There is one association for each thing below it, whose peer is known. So the cookie need not keep a flood of
+//! strangers from taking memory, as it does where anybody may send: it is a number that the peer has to send back, and
+//! what it stands for is kept.
 
 mod input;
 mod output;

@@ -1,5 +1,5 @@
-//! SCTP (RFC 9260) without I/O: one association over datagrams that something below keeps secret and whole, as DTLS does
-//! for data channels (RFC 8261). Bytes, packets and time come in as arguments, and what is to be done comes out as
+//! SCTP (RFC 9260) without I/O: one association over datagrams that something below keeps secret and whole, as DTLS
+//! does for data channels (RFC 8261). Bytes, packets and time come in as arguments, and what is to be done comes out as
 //! values. It knows no socket, no clock, no thread and no randomness of its own.
 //!
 //! | module | what it is |

@@ -27,7 +27,8 @@ pub struct Options {
     pub receive_bytes_max: usize,
     /// The longest message that is taken. Default: 256 KiB.
     pub message_bytes_max: usize,
-    /// Whether messages may be interleaved (RFC 8260), and whether a peer without that is refused. Default: true, false.
+    /// Whether messages may be interleaved (RFC 8260), and whether a peer without that is refused. Default: true,
+    /// false.
     pub interleaves: bool,
     pub wants_interleaving: bool,
     /// Whether checksums are left out where the peer permits it, because what is below keeps packets whole (RFC 9653:
@@ -41,8 +42,8 @@ pub struct Options {
     pub rto_max: Duration,
     /// How often the first packets are sent again before the peer is taken to be away. Default: 8.
     pub init_retries_max: u32,
-    /// Time-outs in a row after which it is, once there is an association; never if what is below knows better. Default:
-    /// 10.
+    /// Time-outs in a row after which it is, once there is an association; never if what is below knows better.
+    /// Default: 10.
     pub timeouts_max: Option<u32>,
     /// How often a peer is asked for an answer while nothing else is under way (HEARTBEAT); not if what is below does
     /// that. Default: 30 s.

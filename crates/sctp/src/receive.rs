@@ -21,8 +21,8 @@ use heddle_utcp::segment::Range;
 pub use streams::Message;
 use streams::Streams;
 
-/// What a fragment takes beside its payload: 75 for its message's place in a tree, 56 for its own in a list, 16 for what
-/// an allocation takes; in a list that doubles, twice 56 and 16.
+/// What a fragment takes beside its payload: 75 for its message's place in a tree, 56 for its own in a list, 16 for
+/// what an allocation takes; in a list that doubles, twice 56 and 16.
 pub(crate) const FRAGMENT_BYTES: usize = 160;
 /// How far beyond what is missing a TSN may be: gap blocks have 16 bits.
 const AHEAD_MAX: u64 = 32_768;

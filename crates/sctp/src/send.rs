@@ -2,8 +2,8 @@
 //!
 //! 1. [`Streams`] cuts messages into fragments, one of each stream in turn.
 //! 2. Each gets a TSN and stands on the [`Board`] until all up to it is acknowledged.
-//! 3. [`Rack`] finds by time what was lost; what the peer is silent of is asked for by a probe, and after a time-out all
-//!    is sent again (RFC 8985 and RFC 9260, section 6.3).
+//! 3. [`Rack`] finds by time what was lost; what the peer is silent of is asked for by a probe, and after a time-out
+//!    all is sent again (RFC 8985 and RFC 9260, section 6.3).
 //! 4. [`Window`] says how much may be under way.
 
 mod board;

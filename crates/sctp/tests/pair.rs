@@ -96,6 +96,26 @@ fn a_short_message_does_not_wait_for_the_rest_of_a_long_one() {
     }
 }
 
+/// Nine streams with much to send, and one with a cell: it waits for what is under way and for one fragment of each.
+#[test]
+fn a_stream_that_sends_little_waits_for_a_fragment_of_each_other_at_most() {
+    let options = Options { receive_bytes_max: 4 << 20, ..Options::default() };
+    let mut pair = Pair::connected(1, &options, CALM);
+    for number in 0..100 {
+        (0..9).for_each(|stream| assert!(pair.ends[0].write(stream, message(stream, number, 510), 0, false)));
+    }
+    pair.run_for(100);
+    let [_, in_flight, queued] = pair.ends[0].window();
+    assert!(queued > 100_000, "{queued}");
+    let came = pair.read[1].len();
+    pair.ends[0].write(9, message(9, 0, 510), 0, false);
+    assert!(pair.run_until(10_000, |pair| pair.read[1].iter().any(|message| message.stream == 9)));
+    let before = pair.read[1].len() - came;
+    let under_way = in_flight as usize / 530 + 1;
+    // A packet that leaves at the same instant has three.
+    assert!(before <= under_way + 9 + 3, "{before} came before it, {under_way} were under way");
+}
+
 #[test]
 fn unordered_messages_overtake_what_waits() {
     for options in [Options::default(), plain()] {

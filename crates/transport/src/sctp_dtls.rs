@@ -1,5 +1,5 @@
-//! `sctp-dtls` between upgraded relays: one DTLS 1.3 session for each pair of relays, in it one SCTP association, and in
-//! that a stream for each circuit, as J. Reardon and I. Goldberg thought of ("Improving Tor using a TCP-over-DTLS
+//! `sctp-dtls` between upgraded relays: one DTLS 1.3 session for each pair of relays, in it one SCTP association, and
+//! in that a stream for each circuit, as J. Reardon and I. Goldberg thought of ("Improving Tor using a TCP-over-DTLS
 //! Tunnel", USENIX Security 2009, section 5.2).
 //!
 //! A lost datagram holds back only the circuits whose cells it carried. All share one congestion window, one account of
@@ -11,6 +11,8 @@
 mod connection;
 mod establish;
 mod flows;
+#[cfg(test)]
+mod hostile;
 mod options;
 
 use crate::setup::{EndpointSetup, Registered, SetupError};

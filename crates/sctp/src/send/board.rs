@@ -10,6 +10,9 @@ use std::collections::{BTreeSet, VecDeque};
 /// What a fragment takes here beside its payload.
 const ENTRY_BYTES: usize = size_of::<Sent>() + 16 + size_of::<Left>();
 
+/// Room for entries that is kept when there are none.
+const KEPT_ENTRIES: usize = 64;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     InFlight,
@@ -103,7 +106,10 @@ impl Board {
     /// Beside [`Board::bytes`].
     pub(super) fn heap_bytes(&self) -> usize {
         let unused = self.sent.capacity() - self.sent.len();
-        unused * size_of::<Sent>() + self.lost.len() * 16 + self.acknowledged.heap_bytes()
+        let unused_left = self.left.capacity().saturating_sub(self.sent.len());
+        unused * size_of::<Sent>()
+            + unused_left * size_of::<Left>()
+            + self.lost.len() * 16 + self.acknowledged.heap_bytes()
     }
 
     pub(super) fn in_flight(&self) -> u64 {
@@ -178,6 +184,8 @@ impl Board {
         self.acknowledged.remove_below(self.first);
         if self.sent.is_empty() {
             self.left.clear();
+            self.sent.shrink_to(KEPT_ENTRIES);
+            self.left.shrink_to(KEPT_ENTRIES);
         }
     }
 

@@ -4,7 +4,7 @@ mod outgoing;
 mod room;
 mod served;
 
-use super::flows::Flows;
+use super::flows::{Flows, SLACK_FLOWS};
 use super::options::{ACK_DELAY, CongestionControl, SctpOptions};
 use crate::congestion::{Ceiling, WayBack};
 use crate::dtls::heads::{self, Heads};
@@ -26,8 +26,8 @@ use std::sync::Arc;
 
 /// How soon to look again whether there is memory.
 const STARVED_WAIT: Duration = Duration::from_millis(10);
-/// Streams that either side may have open: twice the flows that are permitted, of which half are the peer's, and a
-/// quarter more that have not begun anew yet.
+/// Streams that an association may have, of which half are each side's to open: there are as many as the flows that
+/// either side permits, a quarter more that have not begun anew yet, and some.
 const STREAMS_MAX: u32 = 65_534;
 
 /// How a datagram came: bytes with its head, and the codepoint of its IP header. No bytes stand for none.
@@ -169,15 +169,17 @@ impl Connection {
         }
     }
 
-    fn on_open(&mut self, now: Instant, room_bytes: u16, theirs_max: u32) {
+    /// The peer permits `ours_max` flows.
+    fn on_open(&mut self, now: Instant, room_bytes: u16, ours_max: u32) {
         // A session opens once.
         let State::Establishing(establishing) = core::mem::replace(&mut self.state, State::Over) else {
             return;
         };
         let Establishing { heads, ceiling, random } = *establishing;
-        let (role, ours_max) = (self.session.role(), theirs_max);
-        let flows_max = self.session.flows_max().max(ours_max).min(STREAMS_MAX);
-        let streams_max = (2 * (flows_max + flows_max / 4 + 64)).min(STREAMS_MAX) as u16;
+        let role = self.session.role();
+        let flows_max = [ours_max, self.session.flows_max()].map(|flows| flows.min(STREAMS_MAX));
+        let most = flows_max[0].max(flows_max[1]);
+        let streams_max = (2 * (most + most / 4 + SLACK_FLOWS)).min(STREAMS_MAX) as u16;
         let options = self.options.association(room_bytes, streams_max);
         let mss_bytes = Association::mss_bytes(room_bytes);
         let controller: Box<dyn SessionController> = match self.options.congestion {
@@ -192,7 +194,7 @@ impl Connection {
         self.state = State::Open(Box::new(Open {
             heads,
             association,
-            flows: Flows::new(role, ours_max, streams_max, self.options.timeouts.first_cell),
+            flows: Flows::new(role, flows_max, streams_max, self.options.timeouts.first_cell),
             packet: Vec::new(),
             way_back: WayBack::default(),
             epoch_since: now,

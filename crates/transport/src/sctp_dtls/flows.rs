@@ -24,6 +24,9 @@ use heddle_seam::time::{Duration, Instant};
 use numbers::Numbers;
 use std::collections::BTreeMap;
 
+/// Flows that either side may have open beyond those that are permitted and a quarter more.
+pub(super) const SLACK_FLOWS: u32 = 64;
+
 /// A circuit's flow: when the relay last took a cell of it, or when it began.
 #[derive(Debug, Default)]
 pub(super) struct Flow {
@@ -67,18 +70,29 @@ pub(super) struct Flows {
     /// Streams that we may open, and numbers for the peer's circuits.
     numbers: Numbers,
     ours_max: u32,
+    /// Circuits that the peer opened, and how many it may.
+    theirs: u32,
+    theirs_max: u32,
     is_room_news: bool,
 }
 
 impl Flows {
-    /// `ours_max` is what the peer permits.
-    pub(super) fn new(role: Role, ours_max: u32, streams_max: u16, first_cell_timeout: Duration) -> Self {
+    /// The first of `flows_max` is what the peer permits, the second what we do: some more are borne, because the peer
+    /// may not have heard yet that others ended.
+    pub(super) fn new(
+        role: Role,
+        [ours_max, theirs_max]: [u32; 2],
+        streams_max: u16,
+        first_cell_timeout: Duration,
+    ) -> Self {
         Flows {
             circuits: Circuits::new(role, first_cell_timeout),
             role,
             lanes: BTreeMap::new(),
             numbers: Numbers::new(role == Role::Initiator, streams_max),
             ours_max,
+            theirs: 0,
+            theirs_max: theirs_max + theirs_max / 4 + SLACK_FLOWS,
             is_room_news: true,
         }
     }
@@ -145,6 +159,11 @@ impl Flows {
         if self.is_stream_ours(stream) {
             return Err(Fault("it opened a stream that is ours to open"));
         }
+        if self.theirs >= self.theirs_max {
+            self.refuse(association, stream);
+            return Ok(());
+        }
+        self.theirs += 1;
         let (number, circ_id) = loop {
             let number = self.numbers.next_theirs();
             let circ_id = self.circuits.their_name(number);
@@ -160,6 +179,17 @@ impl Flows {
             self.on_end(association, key, &message.bytes);
         }
         Ok(())
+    }
+
+    /// There is no room for a circuit that the peer begins.
+    fn refuse(&mut self, association: &mut Association, stream: u16) {
+        association.discard_unread(stream);
+        association.write(stream, destroy_cell(DestroyReason::RESOURCELIMIT.0), 0, true);
+        let awaits_older = self.lanes.get(&stream).is_some_and(|lane| !lane.is_reset);
+        let lane =
+            Lane { circuit: None, is_reset_asked: true, is_reset: false, is_peer_reset: false, awaits_older };
+        self.lanes.insert(stream, lane);
+        association.reset_stream(stream);
     }
 
     fn on_peer_reset(&mut self, association: &mut Association, stream: u16) {
@@ -296,16 +326,15 @@ impl Flows {
         let stream = circuit.flow.stream;
         association.discard_queued(stream);
         association.discard_unread(stream);
-        let mut cell = vec![0; FLOW_CELL_LEN];
-        (cell[0], cell[1]) = (Command::DESTROY.0, reason);
-        association.write(stream, cell, 0, true);
+        association.write(stream, destroy_cell(reason), 0, true);
         self.leave(association, stream);
     }
 
     /// A stream has no circuit any more, and begins anew.
     fn leave(&mut self, association: &mut Association, stream: u16) {
+        let is_ours = self.is_stream_ours(stream);
         if let Some(lane) = self.lanes.get_mut(&stream) {
-            lane.circuit = None;
+            self.theirs -= u32::from(lane.circuit.take().is_some() && !is_ours);
             if !core::mem::replace(&mut lane.is_reset_asked, true) {
                 association.reset_stream(stream);
             }
@@ -318,6 +347,13 @@ impl Flows {
             self.reset(association, key, DestroyReason::PROTOCOL.0);
         }
     }
+}
+
+/// The cell that says why a circuit ended.
+fn destroy_cell(reason: u8) -> Vec<u8> {
+    let mut cell = vec![0; FLOW_CELL_LEN];
+    (cell[0], cell[1]) = (Command::DESTROY.0, reason);
+    cell
 }
 
 fn message(command: Command, body: &Body) -> Vec<u8> {

@@ -15,8 +15,8 @@ const POOL_BYTES_MIN: usize = 1024 * 1024;
 /// What acknowledgements wait for a second packet at most. It looks like a queue to the peer, and is less than one.
 pub(super) const ACK_DELAY: Duration = Duration::from_millis(1);
 
-/// What stands for both ports of a packet: IANA's for SCTP in other things (RFC 6951). Its first byte has its lowest bit
-/// clear, by which records tell it from the session's own.
+/// What stands for both ports of a packet: IANA's for SCTP in other things (RFC 6951). Its first byte has its lowest
+/// bit clear, by which records tell it from the session's own.
 const PORT: u16 = 9899;
 const _: () = assert!(PORT >> 8 & 1 == 0);
 

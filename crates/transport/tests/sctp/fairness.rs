@@ -39,9 +39,9 @@ fn one_lost_in_a_thousand_costs_a_tenth_at_most() {
     }
 }
 
-/// Eight circuits beside two TCPs: as the network lowers the ceiling, a running connection follows. They begin later than
-/// these by the association's two round trips, with a queue that is full by then, and come to their share after half a
-/// minute.
+/// Eight circuits beside two TCPs: as the network lowers the ceiling, a running connection follows. They begin later
+/// than these by the association's two round trips, with a queue that is full by then, and come to their share after
+/// half a minute.
 #[test]
 fn the_network_says_as_how_many_tcps_a_connection_contends() {
     let loads = [sctp(8), tcp(), tcp()];

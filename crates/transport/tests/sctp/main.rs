@@ -35,8 +35,8 @@ mod bench {
 
     pub const FUZZED: Fuzzed = Fuzzed::Sctp;
 
-    /// One round trip for the handshake, one for the proofs, half a one until the listener knows that its own arrived, and
-    /// two for the association.
+    /// One round trip for the handshake, one for the proofs, half a one until the listener knows that its own arrived,
+    /// and two for the association.
     pub const READY_RTTS: f64 = 4.5;
 
     /// How a dialler and a listener end who have different proofs of the dialler's: sessions' ids follow from it.

@@ -39,7 +39,8 @@ impl Numbers {
         self.free.capacity() * size_of::<u16>()
     }
 
-    /// A stream of ours that is free, and a number for its flow. The one that was free for the longest time comes first.
+    /// A stream of ours that is free, and a number for its flow. The one that was free for the longest time comes
+    /// first.
     pub(super) fn take_ours(&mut self) -> Option<(u16, u32)> {
         let fresh = u16::try_from(self.next).ok().filter(|next| *next < self.streams_max);
         let stream = match fresh {
