@@ -371,5 +371,5 @@ impl Association {
 
 const fn mss_of(packet_bytes: u16) -> u16 {
     // All chunks fill up to a multiple of four.
-    (packet_bytes - HEADER_LEN as u16) & !3
+    packet_bytes.saturating_sub(HEADER_LEN as u16) & !3
 }

@@ -300,15 +300,20 @@ impl Sender {
         for settled in acked.settled.drain(..) {
             self.streams.on_acknowledged(settled);
         }
-        let min_ns = self.window.min_ns();
-        for delivered in &acked.delivered {
-            self.rack.on_delivered(now, delivered, min_ns);
-        }
+        let mut is_undone = false;
         if acked.bytes > 0 {
             self.is_answered = true;
             self.timeouts = 0;
             self.has_probed = false;
-            self.window.on_acked(now, acked.newest_once, acked.bytes);
+            is_undone = self.window.on_acked(now, acked.newest_once, acked.bytes);
+        }
+        if is_undone {
+            self.board.find_again();
+        }
+        let min_ns = self.window.min_ns();
+        // Where a time-out was too early, what it sent again was not yet answered.
+        for delivered in acked.delivered.iter().filter(|delivered| !is_undone || delivered.times == 1) {
+            self.rack.on_delivered(now, delivered, min_ns);
         }
         self.detect(now);
         if self.board.sacked_bytes() == 0 {

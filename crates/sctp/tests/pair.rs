@@ -262,6 +262,22 @@ fn what_was_lost_in_an_outage_leaves_when_the_path_is_back() {
     assert!(pair.run_until(400, |pair| pair.read[1].len() == 20), "{}", pair.read[1].len());
 }
 
+/// A path that becomes a second longer at once: the time-outs that this brings about are taken back, and what has not
+/// been sent again is not.
+#[test]
+fn a_time_out_that_was_too_early_costs_little() {
+    let mut pair = Pair::connected(1, &Options::default(), CALM);
+    (0..1000).for_each(|number| assert!(pair.ends[0].write(0, message(0, number, 900), 0, false)));
+    pair.run_for(200);
+    pair.wires[0].delay = 1000 * MS;
+    let [window, in_flight, _] = pair.ends[0].window();
+    assert!(in_flight > 15_000, "{in_flight}");
+    assert!(pair.run_until(60_000, |pair| pair.read[1].len() == 1000));
+    check(&pair.read[1]);
+    assert!(pair.ends[0].retransmissions() < 12, "{}", pair.ends[0].retransmissions());
+    assert!(pair.ends[0].window()[0] >= window, "{:?}", pair.ends[0].window());
+}
+
 /// The last packet of a burst is lost: two round trips tell, and no time-out is waited for.
 #[test]
 fn a_lost_tail_is_asked_for_by_a_probe() {

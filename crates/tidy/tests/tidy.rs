@@ -39,6 +39,7 @@ const ONLY_TESTED: &[(&str, &str)] = &[
     ("RSA_ID_V_IDENTITY", "one of a list of a format's values"),
     ("parse_unverified", "what a fuzzer can reach of the consensus"),
     ("sojourn_mean_ns", "a figure of a queue for whoever uses `netem` by itself"),
+    ("is_ended", "the end of an association, for whoever uses `sctp` by itself"),
     ("packets_mean", "a figure of a queue for whoever uses `netem` by itself"),
 ];
 

@@ -96,7 +96,7 @@ impl Association {
             writer.chunk(kind::COOKIE_ACK, 0, |_| {});
         }
         let (is_ack_due, may_ack) = self.receiver.wants_ack();
-        if is_ack_due || may_ack && has_messages {
+        if is_ack_due || may_ack && (has_messages || self.has_reconfig()) {
             self.write_sack(&mut writer);
         }
         if self.write_questions(now, &mut writer) {
@@ -104,10 +104,13 @@ impl Association {
         }
         let mut has_reset = false;
         if self.has_reconfig()
-            && let Some(value) = self.poll_reconfig(now, bytes_max.saturating_sub(writer.len() + 4))
+            && let Some((value, asks)) = self.poll_reconfig(now, bytes_max.saturating_sub(writer.len() + 4))
         {
             writer.chunk(kind::RE_CONFIG, 0, |out| out.extend_from_slice(&value));
-            (content, has_reset) = (Content::Control, true);
+            has_reset = true;
+            if asks {
+                content = Content::Control;
+            }
         }
         if has_messages && self.sender.fill(now, &mut writer, bytes_max) {
             content = Content::Messages;

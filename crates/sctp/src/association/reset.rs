@@ -59,8 +59,9 @@ impl Resets {
 }
 
 impl Association {
-    /// The answer and the request that are to leave in a packet with so many bytes left.
-    pub(super) fn poll_reconfig(&mut self, now: Instant, room: usize) -> Option<Vec<u8>> {
+    /// The answer and the request that are to leave in a packet with so many bytes left, and whether there is a
+    /// request.
+    pub(super) fn poll_reconfig(&mut self, now: Instant, room: usize) -> Option<(Vec<u8>, bool)> {
         let mut value = Vec::new();
         if room < reconfig::ANSWER_LEN {
             return None;
@@ -73,14 +74,16 @@ impl Association {
             self.resets.is_due = true;
         }
         let request_len = reconfig::REQUEST_LEN + 2 * self.resets.asked.len() + 2;
+        let mut asks = false;
         if self.resets.is_due && value.len() + request_len <= room {
             let answered = self.resets.expected.map_or(0, |expected| expected.wrapping_sub(1));
             let (number, last_tsn) = (self.resets.next, self.sender.acknowledged());
             reconfig::write_request(number, answered, last_tsn, &self.resets.asked, &mut value);
             let timeout = self.sender.timeout();
             (self.resets.is_due, self.resets.timer) = (false, Some(now + timeout));
+            asks = true;
         }
-        (!value.is_empty()).then_some(value)
+        (!value.is_empty()).then_some((value, asks))
     }
 
     /// Whether there is something for [`Association::poll_reconfig`].

@@ -109,7 +109,8 @@ impl Board {
         let unused_left = self.left.capacity().saturating_sub(self.sent.len());
         unused * size_of::<Sent>()
             + unused_left * size_of::<Left>()
-            + self.lost.len() * 16 + self.acknowledged.heap_bytes()
+            + self.lost.len() * 16
+            + self.acknowledged.heap_bytes()
     }
 
     pub(super) fn in_flight(&self) -> u64 {
@@ -263,6 +264,22 @@ impl Board {
             }
         }
         lost
+    }
+
+    /// What was taken for lost and has not left again is only late, unless something tells otherwise once more.
+    pub(super) fn find_again(&mut self) {
+        for tsn in core::mem::take(&mut self.lost) {
+            if let Some(sent) = self.get_mut(tsn) {
+                sent.state = State::InFlight;
+                let bytes = u64::from(sent.bytes);
+                self.in_flight += bytes;
+            }
+        }
+        let in_flight = (self.first..).zip(&self.sent).filter(|(_, sent)| sent.state == State::InFlight);
+        let mut left: Vec<Left> =
+            in_flight.map(|(tsn, sent)| Left { at: sent.sent_at, tsn, times: sent.times }).collect();
+        left.sort_by_key(|left| (left.at, left.tsn));
+        self.left = left.into();
     }
 
     /// Takes all for lost that is in flight, and what was acknowledged beyond the first missing one if that one is said

@@ -102,10 +102,11 @@ impl Window {
         self.pacer.on_sent(now, bytes);
     }
 
-    /// So many bytes came, of which the newest left then that was sent once.
-    pub(super) fn on_acked(&mut self, now: Instant, newest_once: Option<Instant>, bytes: u64) {
+    /// So many bytes came, of which the newest left then that was sent once. Whether that tells that nothing was lost
+    /// in the last time-out.
+    pub(super) fn on_acked(&mut self, now: Instant, newest_once: Option<Instant>, bytes: u64) -> bool {
         self.is_silent = false;
-        self.judge_stall(now, newest_once);
+        let is_undone = self.judge_stall(now, newest_once);
         let newest_sent = newest_once.filter(|sent| *sent >= self.back_at);
         if let Some(sent) = newest_sent {
             self.measure(now, now.ns_since(sent));
@@ -117,6 +118,7 @@ impl Window {
             let bytes = bytes / packets + if packet == 0 { bytes % packets } else { 0 };
             self.controller.on_ack(&SessionAck { now, newest_sent, bytes, deviation_ns: self.deviation_ns });
         }
+        is_undone
     }
 
     /// So many bytes were lost, of which the newest left then.
@@ -173,14 +175,16 @@ impl Window {
 
     /// The first that came after a stall and was sent once tells whether the path was gone: if it left before, it was
     /// only late (RFC 5682).
-    fn judge_stall(&mut self, now: Instant, newest_once: Option<Instant>) {
-        let Some((stalled_at, sent)) = self.stalled_at.zip(newest_once) else { return };
+    fn judge_stall(&mut self, now: Instant, newest_once: Option<Instant>) -> bool {
+        let Some((stalled_at, sent)) = self.stalled_at.zip(newest_once) else { return false };
         self.stalled_at = None;
-        if sent < stalled_at {
+        let was_late = sent < stalled_at;
+        if was_late {
             self.controller.on_stall_undone(now);
         } else {
             self.paid_until = sent;
         }
+        was_late
     }
 
     /// RFC 6298, section 2.
