@@ -321,10 +321,10 @@ impl Association {
         [self.sender.bytes(), self.receiver.bytes()]
     }
 
-    /// The same of one stream, and since when something of it waits to be read.
-    pub fn stream_bytes(&self, stream: u16) -> (usize, Option<Instant>) {
+    /// The same of one stream, and since when something of it is there that came.
+    pub fn stream_bytes(&self, stream: u16) -> ([usize; 2], Option<Instant>) {
         let (received, since) = self.receiver.stream_bytes(stream);
-        (self.sender.streams.stream_bytes(stream) + received, since)
+        ([self.sender.streams.stream_bytes(stream), received], since)
     }
 
     /// Bytes that streams take on the heap beside these, about what an allocator would say.

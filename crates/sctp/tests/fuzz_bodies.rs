@@ -7,7 +7,7 @@ mod mutate;
 mod sctp;
 
 /// Inputs.
-const ROUNDS: u64 = 3_000;
+const ROUNDS: u64 = 10_000;
 
 #[test]
 fn sctp_stands() {

@@ -27,11 +27,35 @@ use std::collections::BTreeMap;
 /// Flows that either side may have open beyond those that are permitted and a quarter more.
 pub(super) const SLACK_FLOWS: u32 = 64;
 
-/// A circuit's flow: when the relay last took a cell of it, or when it began.
-#[derive(Debug, Default)]
+/// A circuit's flow.
+#[derive(Debug)]
 pub(super) struct Flow {
     pub(super) stream: u16,
+    /// When the relay last took a cell of it, or when it began.
     pub(super) moved_at: Instant,
+    /// Cells that were written, and two times before each of which so many had been.
+    written: u64,
+    marks: [(u64, Instant); 2],
+}
+
+impl Flow {
+    fn new(now: Instant, stream: u16) -> Self {
+        Flow { stream, moved_at: now, written: 0, marks: [(0, now); 2] }
+    }
+
+    /// A cell is about to be written, while so many bytes of those before it are not acknowledged.
+    fn on_write(&mut self, now: Instant, kept_bytes: usize) {
+        let gone = self.written.saturating_sub(kept_bytes.div_ceil(FLOW_CELL_LEN) as u64);
+        if gone >= self.marks[1].0 {
+            self.marks = [self.marks[1], (self.written, now)];
+        }
+        self.written += 1;
+    }
+
+    /// No cell that is not acknowledged was written sooner.
+    pub(super) fn written_since(&self) -> Instant {
+        self.marks[0].1
+    }
 }
 
 /// A stream that is in use.
@@ -171,7 +195,7 @@ impl Flows {
                 break (number, circ_id);
             }
         };
-        let key = self.circuits.begin_theirs(now, circ_id, number, Flow { stream, moved_at: now });
+        let key = self.circuits.begin_theirs(now, circ_id, number, Flow::new(now, stream));
         let awaits_older = self.lanes.get(&stream).is_some_and(|lane| !lane.is_reset);
         self.lanes.insert(stream, Lane { awaits_older, ..Lane::new(key) });
         self.circuits.note_readable(key);
@@ -280,13 +304,16 @@ impl Flows {
                     self.circuits.refuse(circ_id);
                     return FlowState::Open;
                 };
-                let key = self.circuits.begin_ours(circ_id, number, Flow { stream, moved_at: now });
+                let key = self.circuits.begin_ours(circ_id, number, Flow::new(now, stream));
                 self.lanes.insert(stream, Lane::new(key));
                 key
             }
         };
         if let Some(circuit) = self.circuits.sender(key) {
-            association.write(circuit.flow.stream, message(command, body), 0, false);
+            let stream = circuit.flow.stream;
+            let ([kept_bytes, _], _) = association.stream_bytes(stream);
+            circuit.flow.on_write(now, kept_bytes);
+            association.write(stream, message(command, body), 0, false);
         }
         FlowState::Open
     }
@@ -361,4 +388,23 @@ fn message(command: Command, body: &Body) -> Vec<u8> {
     cell.push(command.0);
     cell.extend_from_slice(body);
     cell
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_are_no_older_than_is_said_and_not_much_younger() {
+        let at = |ms| Instant::ZERO + Duration::from_millis(ms);
+        let mut flow = Flow::new(at(0), 0);
+        // Ten at a time are not acknowledged, and one is written each millisecond.
+        for ms in 0..1000 {
+            let kept = usize::try_from(ms).map_or(10, |ms| ms.min(10));
+            flow.on_write(at(ms), kept * FLOW_CELL_LEN);
+            let oldest = at(ms - kept as u64);
+            assert!(flow.written_since() <= oldest, "{ms}");
+            assert!(oldest.since(flow.written_since()) <= Duration::from_millis(25), "{ms}");
+        }
+    }
 }

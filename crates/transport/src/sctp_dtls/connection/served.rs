@@ -109,8 +109,10 @@ impl Served for Connection {
     fn backlogs(&self, conn: ConnId, each: &mut dyn FnMut(Backlog)) {
         let Some(Open { association, flows, .. }) = self.open() else { return };
         for circuit in flows.circuits.iter() {
-            let (bytes, since) = association.stream_bytes(circuit.flow.stream);
-            let since = since.unwrap_or(circuit.flow.moved_at);
+            let ([sent, received], since) = association.stream_bytes(circuit.flow.stream);
+            let written = (sent > 0).then(|| circuit.flow.written_since());
+            let since = since.into_iter().chain(written).min().unwrap_or(circuit.flow.moved_at);
+            let bytes = sent + received;
             let state_bytes = FLOW_BYTES + circuits::PLACE_BYTES + size_of::<Flow>();
             each(Backlog { conn, circ_id: circuit.circ_id, bytes, state_bytes, since });
         }
