@@ -45,8 +45,7 @@ pub struct Options {
     /// Time-outs in a row after which it is, once there is an association; never if what is below knows better.
     /// Default: 10.
     pub timeouts_max: Option<u32>,
-    /// How often a peer is asked for an answer while nothing else is under way (HEARTBEAT); not if what is below does
-    /// that. Default: 30 s.
+    /// How often a peer is asked for an answer (HEARTBEAT); not if what is below does that. Default: 30 s.
     pub heartbeat: Option<Duration>,
     /// Packets that say of streams' resets, and have no message, are filled up to this with a chunk that says nothing
     /// (RFC 4820). Default: 0.

@@ -66,7 +66,7 @@ impl Association {
             }
             unknown if !is_known(unknown) => return Ok(unknown & SKIPPED != 0),
             // COOKIE ACK was lost or overtaken, and what follows says as much as it does.
-            _ if self.state == State::CookieEchoed => {
+            kind::DATA | kind::I_DATA | kind::SACK if self.state == State::CookieEchoed => {
                 self.on_cookie_ack(now);
                 return self.on_open_chunk(now, chunk);
             }
