@@ -15,6 +15,9 @@ mod loads;
 mod matrix;
 #[path = "../support/observed.rs"]
 mod observed;
+mod paths;
+#[path = "../dtls/silence.rs"]
+mod silence;
 #[path = "../support/source.rs"]
 mod source;
 #[path = "../support/strangers.rs"]

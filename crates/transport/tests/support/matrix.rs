@@ -73,7 +73,6 @@ pub fn slow_drop_tail() -> DirectionOptions {
 }
 
 /// CoDel at 10 Mbit/s, which marks what can be marked.
-#[allow(dead_code, reason = "of no use to `sctp-dtls`")]
 pub fn marking_codel(ecn: bool) -> DirectionOptions {
     let codel = Some(CodelOptions { ecn, ..CodelOptions::default() });
     let queue = QueueOptions { packets_max: 1000, bytes_max: 500_000, codel };
@@ -81,7 +80,6 @@ pub fn marking_codel(ecn: bool) -> DirectionOptions {
 }
 
 /// CoDel that marks keeps a queue of its target, which it does only if marks are heeded.
-#[allow(dead_code, reason = "of no use to `sctp-dtls`")]
 pub fn marks_shorten_the_queue(shared: Shared) {
     for circuits in [1, 20] {
         let share = |ecn| run(&marking_codel(ecn), &[shared(circuits)], 25, 7)[0];
