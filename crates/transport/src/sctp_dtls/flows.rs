@@ -313,7 +313,10 @@ impl Flows {
             let stream = circuit.flow.stream;
             let ([kept_bytes, _], _) = association.stream_bytes(stream);
             circuit.flow.on_write(now, kept_bytes);
-            association.write(stream, message(command, body), 0, false);
+            // The peer has fewer streams than it permits flows.
+            if !association.write(stream, message(command, body), 0, false) {
+                self.end(association, key, DestroyReason::RESOURCELIMIT.0);
+            }
         }
         FlowState::Open
     }
