@@ -243,6 +243,12 @@ impl Association {
         self.end(Closed::Ended);
     }
 
+    /// Whether the peer owes fragments for so long that what came of their messages is of no use: an honest one sends
+    /// them again and again.
+    pub fn is_stuck(&self, now: Instant, after: Duration) -> bool {
+        self.receiver.is_stuck(now, after)
+    }
+
     /// Whether it is there.
     pub fn is_established(&self) -> bool {
         !matches!(self.state, State::Closed | State::CookieWait | State::CookieEchoed | State::Ended)
@@ -306,7 +312,8 @@ impl Association {
         self.sender.take_answered()
     }
 
-    /// Whether a time-out passed since this was asked last.
+    /// Whether a time-out passed since this was asked last, or something was lost again and again: packets may be too
+    /// long for the path.
     pub fn take_expired(&mut self) -> bool {
         self.sender.take_expired()
     }

@@ -27,10 +27,10 @@ pub struct Options {
     pub receive_bytes_max: usize,
     /// The longest message that is taken. Default: 256 KiB.
     pub message_bytes_max: usize,
-    /// Whether messages may be interleaved (RFC 8260), and whether a peer without that is refused. Default: true,
-    /// false.
+    /// Whether messages may be interleaved (RFC 8260). Default: true.
     pub interleaves: bool,
-    pub wants_interleaving: bool,
+    /// Whether a peer is refused that does not interleave messages or cannot reset streams (RFC 6525). Default: false.
+    pub wants_extensions: bool,
     /// Whether checksums are left out where the peer permits it, because what is below keeps packets whole (RFC 9653:
     /// DTLS). Default: true.
     pub zero_checksum: bool,
@@ -61,7 +61,7 @@ impl Default for Options {
             receive_bytes_max: 1 << 20,
             message_bytes_max: 256 * 1024,
             interleaves: true,
-            wants_interleaving: false,
+            wants_extensions: false,
             zero_checksum: true,
             ack_delay: Duration::from_millis(20),
             rto_initial: Duration::from_secs(1),

@@ -8,8 +8,9 @@
 //!   of it fragments behind a gap take three quarters, so that what fills the gap finds room
 //! ```
 //!
-//! The window that the peer hears of is three quarters of what is free, because it counts payload alone: whoever sends
-//! fragments of [`FRAGMENT_BYTES`] times three or more never meets the limit.
+//! The window that the peer hears of is half of what is free, because it counts payload alone: whoever sends fragments
+//! of twice [`FRAGMENT_BYTES`] or more does not meet the limit. Where the owner lowers that, what comes next in order is
+//! taken up to the highest limit that there was: the peer was told of it, and what lies behind it waits for nothing else.
 
 mod streams;
 
@@ -24,6 +25,8 @@ use streams::Streams;
 /// What a fragment takes beside its payload: 75 for its message's place in a tree, 56 for its own in a list, 16 for
 /// what an allocation takes; in a list that doubles, twice 56 and 16.
 pub(crate) const FRAGMENT_BYTES: usize = 160;
+/// What the first message that is not whole takes on a stream beside: a leaf of a tree has eleven places.
+pub(crate) const LEAF_BYTES: usize = 640;
 /// How far beyond what is missing a TSN may be: gap blocks have 16 bits.
 const AHEAD_MAX: u64 = 32_768;
 /// The most gaps. A peer that makes more has the rest sent again.
@@ -43,6 +46,8 @@ pub(crate) struct Receiver {
     duplicates: Vec<u32>,
     streams: Streams,
     limit_bytes: usize,
+    /// The highest limit that there was.
+    told_limit_bytes: usize,
     ack_delay: Duration,
     unacknowledged: u32,
     ack_at: Option<Instant>,
@@ -61,6 +66,7 @@ impl Receiver {
             duplicates: Vec::new(),
             streams: Streams::new(message_bytes_max),
             limit_bytes,
+            told_limit_bytes: limit_bytes,
             ack_delay,
             unacknowledged: 0,
             ack_at: None,
@@ -78,6 +84,7 @@ impl Receiver {
 
     pub(crate) fn set_limit(&mut self, limit_bytes: usize) {
         self.limit_bytes = limit_bytes;
+        self.told_limit_bytes = self.told_limit_bytes.max(limit_bytes);
     }
 
     /// Bytes of memory that fragments and messages take.
@@ -102,7 +109,7 @@ impl Receiver {
     /// The window as it is now.
     pub(crate) fn window_bytes(&self) -> u32 {
         let free = self.limit_bytes.saturating_sub(self.streams.bytes());
-        u32::try_from(free / 4 * 3).unwrap_or(u32::MAX)
+        u32::try_from(free / 2).unwrap_or(u32::MAX)
     }
 
     /// What [`Receiver::window_bytes`] says is on its way to the peer.
@@ -128,7 +135,7 @@ impl Receiver {
         }
         let is_next = tsn == self.cumulative + 1;
         let begins_gap = self.beyond.end().is_none_or(|end| end != tsn) && !is_next;
-        let limit = if is_next { self.limit_bytes } else { self.limit_bytes / 4 * 3 };
+        let limit = if is_next { self.told_limit_bytes } else { self.limit_bytes / 4 * 3 };
         let is_full = self.streams.bytes() + data.payload.len() + FRAGMENT_BYTES > limit;
         if is_full && is_next && !self.streams.has_unread() {
             return Err(Malformed("messages that do not end use the memory up"));
@@ -224,6 +231,11 @@ impl Receiver {
     /// The streams that anything came on.
     pub(crate) fn stream_ids(&self) -> Vec<u16> {
         self.streams.ids()
+    }
+
+    /// Whether fragments have waited for so long for others of their messages, or before them.
+    pub(crate) fn is_stuck(&self, now: Instant, after: Duration) -> bool {
+        self.streams.is_stuck(now, after)
     }
 
     /// Whether all up to this TSN came.

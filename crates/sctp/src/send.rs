@@ -135,6 +135,11 @@ impl Sender {
         base.saturating_mul(1 << self.timeouts.min(16)).min(max)
     }
 
+    /// The peer answered a question that is no fragment.
+    pub(crate) fn on_answered(&mut self) {
+        self.is_answered = true;
+    }
+
     /// The peer answered something else.
     pub(crate) fn on_heard(&mut self) {
         self.silent = 0;
@@ -331,6 +336,7 @@ impl Sender {
     fn detect(&mut self, now: Instant) {
         let window = self.rack.window(self.board.sacked_bytes(), self.window.mss(), &self.window);
         if let Some((newest, bytes)) = self.board.detect(now, &mut self.rack, window) {
+            self.has_expired |= self.board.take_stubborn();
             self.window.on_lost(now, newest, bytes);
             self.rack.on_loss();
             self.probe_at = None;

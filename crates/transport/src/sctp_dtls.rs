@@ -72,8 +72,9 @@ pub struct SctpEndpoint {
     key: OurKey,
     ceiling: Ceiling,
     rng: Rng,
-    /// Bytes that messages of all connections take, and that connections and their flows take themselves.
-    buffered: Arc<AtomicUsize>,
+    /// Bytes that messages of all connections take, those to be sent and those that came, and that connections and their
+    /// flows take themselves.
+    buffered: [Arc<AtomicUsize>; 2],
     state: Arc<AtomicUsize>,
     connections: Connections<Connection>,
     /// What datagrams to us begin with.
@@ -101,7 +102,7 @@ impl SctpEndpoint {
             key,
             ceiling: Ceiling::default(),
             rng: seed.child("sessions", 0).rng(),
-            buffered: Arc::default(),
+            buffered: Default::default(),
             state: Arc::default(),
             options,
             connections: Connections::new(),
@@ -249,7 +250,7 @@ impl Endpoint for SctpEndpoint {
     }
 
     fn buffered_bytes(&self) -> usize {
-        self.buffered.load(Relaxed)
+        self.buffered.iter().map(|half| half.load(Relaxed)).sum()
     }
 
     fn state_bytes(&self) -> usize {
@@ -258,6 +259,14 @@ impl Endpoint for SctpEndpoint {
 
     fn backlogs(&self, each: &mut dyn FnMut(Backlog)) {
         self.connections.backlogs(each);
+    }
+
+    fn forget_ended(&mut self, now: Instant) {
+        for key in self.connections.live_keys() {
+            if self.connections.live_mut(key).is_some_and(|connection| connection.forget_ended(now)) {
+                self.after(now, key);
+            }
+        }
     }
 
     fn hold(&mut self, conn: ConnId, circ_id: CircId, hold: bool) {

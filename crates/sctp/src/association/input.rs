@@ -12,6 +12,8 @@ const SKIPPED: u8 = 0x80;
 const HEARTBEAT_ACKS_MAX: usize = 4;
 const HEARTBEAT_BYTES_MAX: usize = 512;
 
+const LACKING: Malformed = Malformed("it does not interleave messages, or resets no streams");
+
 impl Association {
     /// Takes a packet. What is not right is dropped; what no honest peer sends ends the association.
     pub fn handle_packet(&mut self, now: Instant, packet: &[u8]) {
@@ -20,6 +22,7 @@ impl Association {
         }
         let Ok((head, mut rest)) = wire::split_head(packet, self.options.zero_checksum) else { return };
         self.sender.window.begin();
+        self.resets.begin_packet();
         while let Ok(Some((chunk, after))) = wire::split_chunk(rest) {
             rest = after;
             if !self.is_for_us(head.tag, &chunk) {
@@ -120,12 +123,11 @@ impl Association {
             return Ok(());
         }
         let peer = Peer::of(&init::parse(chunk)?, &self.options);
-        // Whoever asked both ways says the same either way (RFC 9260, section 5.2.1).
-        if self.state == State::CookieEchoed && self.peer.is_some_and(|known| known.tag != peer.tag) {
-            return Ok(());
+        // Whoever asked both ways says the same either way (RFC 9260, section 5.2.1), and what it said counts already.
+        if self.state != State::CookieEchoed {
+            self.peer = Some(peer);
         }
-        self.peer = Some(peer);
-        self.due.init_ack = true;
+        self.due.init_ack = self.peer.is_some_and(|known| known.tag == peer.tag);
         Ok(())
     }
 
@@ -135,8 +137,8 @@ impl Association {
         }
         let init = init::parse(chunk)?;
         let Some(cookie) = init.cookie else { return Err(Malformed("an INIT ACK without a cookie")) };
-        if self.options.wants_interleaving && !init.interleaves {
-            return Err(Malformed("it does not interleave messages"));
+        if self.options.wants_extensions && !(init.interleaves && init.resets) {
+            return Err(LACKING);
         }
         self.cookie = cookie.to_vec();
         self.peer = Some(Peer::of(&init, &self.options));
@@ -150,8 +152,9 @@ impl Association {
         if cookie != self.random.cookie || self.peer.is_none() {
             return;
         }
-        if self.options.wants_interleaving && self.peer.is_some_and(|peer| !peer.interleaves) {
-            return self.end(Closed::Misbehaved("it does not interleave messages"));
+        let lacks = self.peer.is_some_and(|peer| !(peer.interleaves && peer.resets));
+        if self.options.wants_extensions && lacks {
+            return self.end(Closed::Misbehaved(LACKING.0));
         }
         self.due.cookie_ack = true;
         match self.state {

@@ -30,7 +30,9 @@ impl Association {
             return;
         }
         self.receiver.handle_timeout(now);
-        self.resets.handle_timeout(now);
+        if self.resets.handle_timeout(now) {
+            return self.end(Closed::Misbehaved("it answers no reset"));
+        }
         self.sender.handle_timeout(now);
         if self.options.timeouts_max.is_some_and(|max| self.sender.silent() + self.timers.unanswered > max) {
             return self.end(Closed::NoAnswer);

@@ -2,10 +2,10 @@
 //!
 //! Fragments of a message have numbers that rise by one: their own in I-DATA, their TSNs in DATA.
 
-use super::FRAGMENT_BYTES;
+use super::{FRAGMENT_BYTES, LEAF_BYTES};
 use crate::wire::Malformed;
 use crate::wire::data::{Data, Fragment};
-use heddle_seam::time::Instant;
+use heddle_seam::time::{Duration, Instant};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -31,8 +31,11 @@ struct Stream {
     unordered: BTreeMap<u64, Partial>,
     /// What can be read, and memory that each takes.
     ready: VecDeque<(Message, usize)>,
+    ready_bytes: usize,
     bytes: usize,
     since: Option<Instant>,
+    /// When something last came that made a message whole.
+    moved_at: Instant,
 }
 
 /// A message that is not whole, or not in turn: its fragments by their numbers, which rise. A list, because a tree
@@ -41,6 +44,8 @@ struct Stream {
 struct Partial {
     fragments: Vec<(u64, Piece)>,
     payload_bytes: usize,
+    /// What its place takes beside, if it is the first of its tree.
+    leaf_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -83,6 +88,13 @@ impl Streams {
         self.streams.len() * (size_of::<Stream>() + 8) * 11 / 6
     }
 
+    /// Whether some stream has had fragments for so long, and none that made a message whole.
+    pub(super) fn is_stuck(&self, now: Instant, after: Duration) -> bool {
+        let is_stuck =
+            |stream: &Stream| stream.bytes > stream.ready_bytes && now.since(stream.moved_at) > after;
+        self.streams.values().any(is_stuck)
+    }
+
     pub(super) fn has_unread(&self) -> bool {
         self.ready > 0
     }
@@ -107,12 +119,15 @@ impl Streams {
         }
         let number = if is_interleaved { data.fragment.number.into() } else { tsn };
         let partials = if is_unordered { &mut stream.unordered } else { &mut stream.ordered };
+        let leaf_bytes = if partials.is_empty() { LEAF_BYTES } else { 0 };
         let partial = partials.entry(message).or_default();
         let is_whole = partial.insert(number, data, is_interleaved)?;
-        let charge = data.payload.len() + FRAGMENT_BYTES;
-        stream.bytes += charge;
-        self.bytes += charge;
-        stream.since.get_or_insert(now);
+        let bytes_before = stream.bytes;
+        partial.leaf_bytes += leaf_bytes;
+        stream.bytes += data.payload.len() + FRAGMENT_BYTES + leaf_bytes;
+        if stream.since.is_none() {
+            (stream.since, stream.moved_at) = (Some(now), now);
+        }
         let is_of_one_message = is_interleaved || !is_unordered;
         if is_of_one_message && partial.payload_bytes > self.message_bytes_max {
             return Err(Malformed("a message that is too long"));
@@ -123,6 +138,7 @@ impl Streams {
                 if is_interleaved { is_whole.then_some(None) } else { partial.run_around(number).map(Some) };
             if let Some(run) = whole {
                 let message = stream.take_unordered(id, message, run);
+                stream.ready_bytes += message.1;
                 // Behind others of its kind, and before what is in order.
                 let unordered = stream.ready.iter().take_while(|(ready, _)| ready.is_unordered).count();
                 stream.ready.insert(unordered, message);
@@ -130,14 +146,20 @@ impl Streams {
         } else if is_whole && message == stream.next {
             stream.take_in_turn(id);
         }
+        let has_more = stream.ready.len() > before;
+        if has_more {
+            stream.moved_at = now;
+        }
         self.ready += stream.ready.len() - before;
-        Ok((stream.ready.len() > before).then_some(id))
+        self.bytes = self.bytes + stream.bytes - bytes_before;
+        Ok(has_more.then_some(id))
     }
 
     pub(super) fn read(&mut self, id: u16) -> Option<Message> {
         let stream = self.streams.get_mut(&id)?;
         let (message, charge) = stream.ready.pop_front()?;
         self.ready -= 1;
+        stream.ready_bytes -= charge;
         stream.bytes -= charge;
         self.bytes -= charge;
         if stream.ready.is_empty() {
@@ -161,7 +183,7 @@ impl Streams {
 
     pub(super) fn reset(&mut self, id: u16) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        let kept: usize = stream.ready.iter().map(|(_, charge)| charge).sum();
+        let kept = stream.ready_bytes;
         self.bytes -= stream.bytes - kept;
         if stream.ready.is_empty() {
             self.streams.remove(&id);
@@ -169,8 +191,10 @@ impl Streams {
         }
         *stream = Stream {
             ready: core::mem::take(&mut stream.ready),
+            ready_bytes: kept,
             bytes: kept,
             since: stream.since,
+            moved_at: stream.moved_at,
             ..Stream::default()
         };
     }
@@ -198,7 +222,10 @@ impl Stream {
             if !first.get().is_whole() {
                 break;
             }
-            let message = first.remove().join(id, false);
+            let partial = first.remove();
+            self.bytes -= partial.leaf_bytes;
+            let message = partial.join(id, false);
+            self.ready_bytes += message.1;
             self.ready.push_back(message);
             self.next += 1;
         }
@@ -210,12 +237,17 @@ impl Stream {
             return Partial::default().join(id, true);
         };
         let Some((from, to)) = run else {
-            return self.unordered.remove(&message).unwrap_or_default().join(id, true);
+            let whole = self.unordered.remove(&message).unwrap_or_default();
+            self.bytes -= whole.leaf_bytes;
+            return whole.join(id, true);
         };
         let whole: Vec<_> = partial.fragments.drain(partial.places(from, to)).collect();
         let payload_bytes = whole.iter().map(|(_, piece)| piece.bytes.len()).sum();
         partial.payload_bytes -= payload_bytes;
-        Partial { fragments: whole, payload_bytes }.join(id, true)
+        if partial.fragments.is_empty() {
+            self.bytes -= self.unordered.remove(&message).map_or(0, |empty| empty.leaf_bytes);
+        }
+        Partial { fragments: whole, payload_bytes, leaf_bytes: 0 }.join(id, true)
     }
 }
 

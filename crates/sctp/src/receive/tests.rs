@@ -32,7 +32,7 @@ fn fragments_behind_a_gap_leave_room_for_what_fills_it() {
     for tsn in 2..100 {
         take(&mut receiver, tsn, fragment(0, tsn - 1, 0, 1), 500).expect("it is honest");
     }
-    assert!(receiver.bytes() > 6_000 && receiver.bytes() <= 7_500, "{}", receiver.bytes());
+    assert!(receiver.bytes() > 6_000 && receiver.bytes() <= 7_500 + LEAF_BYTES, "{}", receiver.bytes());
     assert_eq!(receiver.cumulative(), 0);
     assert_eq!(take(&mut receiver, 1, fragment(0, 0, 0, 1), 500), Ok(Some(0)));
     let mut messages = 0;
@@ -47,7 +47,33 @@ fn messages_that_never_end_end_the_association() {
     let mut receiver = receiver(10_000);
     let ended = (1..100).find_map(|tsn| take(&mut receiver, tsn, fragment(tsn as u16, 0, 0, 2), 500).err());
     assert_eq!(ended, Some(Malformed("messages that do not end use the memory up")));
-    assert!(receiver.bytes() <= 10_000);
+    assert!(receiver.bytes() <= 10_000 + LEAF_BYTES);
+}
+
+#[test]
+fn what_was_told_of_is_taken_though_the_limit_fell() {
+    let mut receiver = receiver(10_000);
+    for tsn in 2..8 {
+        take(&mut receiver, tsn, fragment(0, tsn - 1, 0, 1), 500).expect("it is honest");
+    }
+    receiver.set_limit(1_000);
+    assert_eq!(take(&mut receiver, 1, fragment(0, 0, 0, 1), 500), Ok(Some(0)));
+    assert_eq!(receiver.cumulative(), 7);
+    // Nothing more behind a gap.
+    take(&mut receiver, 9, fragment(0, 8, 0, 1), 500).expect("it is honest");
+    assert!(!receiver.is_stuck(NOW + Duration::from_secs(1000), Duration::from_secs(30)));
+}
+
+#[test]
+fn fragments_that_wait_for_others_for_long_are_known() {
+    let mut receiver = receiver(10_000);
+    take(&mut receiver, 1, fragment(0, 0, 0, 2), 500).expect("it is honest");
+    let age = Duration::from_secs(30);
+    assert!(!receiver.is_stuck(NOW + age, age) && receiver.is_stuck(NOW + 2 * age, age));
+    take(&mut receiver, 2, fragment(0, 0, 1, 2), 500).expect("it is honest");
+    assert!(!receiver.is_stuck(NOW + 2 * age, age));
+    assert!(receiver.read(0).is_some());
+    assert_eq!(receiver.bytes(), 0);
 }
 
 #[test]

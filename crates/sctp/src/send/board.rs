@@ -10,6 +10,8 @@ use std::collections::{BTreeSet, VecDeque};
 /// What a fragment takes here beside its payload.
 const ENTRY_BYTES: usize = size_of::<Sent>() + 16 + size_of::<Left>();
 
+/// What was lost so often may be too long for the path.
+const STUBBORN: u32 = 3;
 /// Room for entries that is kept when there are none.
 const KEPT_ENTRIES: usize = 64;
 
@@ -67,6 +69,8 @@ pub(super) struct Board {
     payload_bytes: usize,
     /// The highest TSN that was acknowledged.
     highest: u64,
+    /// Whether something was lost again and again.
+    is_stubborn: bool,
 }
 
 impl Board {
@@ -82,6 +86,7 @@ impl Board {
             in_flight: 0,
             payload_bytes: 0,
             highest: first - 1,
+            is_stubborn: false,
         }
     }
 
@@ -255,7 +260,9 @@ impl Board {
                 }
                 Some(_) => {
                     sent.state = State::Lost;
+                    let is_stubborn = sent.times >= STUBBORN;
                     let bytes = u64::from(sent.bytes);
+                    self.is_stubborn |= is_stubborn;
                     self.in_flight -= bytes;
                     self.lost.insert(tsn);
                     self.left.pop_front();
@@ -264,6 +271,11 @@ impl Board {
             }
         }
         lost
+    }
+
+    /// Whether something was lost so often since this was asked last that its length may be why.
+    pub(super) fn take_stubborn(&mut self) -> bool {
+        core::mem::take(&mut self.is_stubborn)
     }
 
     /// What was taken for lost and has not left again is only late, unless something tells otherwise once more.

@@ -208,6 +208,7 @@ impl Streams {
         if stream.waiting.is_empty() && core::mem::take(&mut stream.is_in_line) {
             self.line.retain(|waiting| *waiting != id);
         }
+        self.note_settled(id);
     }
 
     /// Has a stream begin anew after what was written on it. What is written later waits for that.

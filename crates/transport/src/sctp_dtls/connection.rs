@@ -40,8 +40,8 @@ pub(super) struct Arrival {
 pub(crate) struct Connection {
     session: Session,
     options: SctpOptions,
-    /// What its messages take, and what it takes itself.
-    buffered: Part,
+    /// What its messages take, those to be sent and those that came, and what it takes itself.
+    buffered: [Part; 2],
     memory: Part,
     state: State,
     /// A datagram that did not fit the last batch, and what it is.
@@ -99,7 +99,7 @@ pub(super) struct Parts<'a> {
     pub(super) options: &'a SctpOptions,
     pub(super) ceiling: &'a Ceiling,
     pub(super) rng: Rng,
-    pub(super) buffered: &'a Arc<AtomicUsize>,
+    pub(super) buffered: &'a [Arc<AtomicUsize>; 2],
     pub(super) state: &'a Arc<AtomicUsize>,
 }
 
@@ -119,7 +119,7 @@ impl Connection {
         let mut connection = Connection {
             session: Session::new(now, parts.session, options)?,
             options: parts.options.clone(),
-            buffered: Part::of(parts.buffered),
+            buffered: parts.buffered.each_ref().map(Part::of),
             memory: Part::of(parts.state),
             state: State::Establishing(Box::new(establishing)),
             kept: None,

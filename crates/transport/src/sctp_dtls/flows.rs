@@ -27,6 +27,13 @@ use std::collections::BTreeMap;
 /// Flows that either side may have open beyond those that are permitted and a quarter more.
 pub(super) const SLACK_FLOWS: u32 = 64;
 
+/// So many circuits whose ends the peer has not agreed to for so long cost the connection where memory is short.
+const UNAGREED_MAX: usize = 64;
+const UNAGREED_FOR: Duration = Duration::from_secs(30);
+/// Where more than this waits to leave or to be acknowledged, ends of circuits are no longer as long as cells.
+const LONG_ENDS_BYTES: usize = 64 * 1024;
+const SHORT_END_LEN: usize = 2;
+
 /// A circuit's flow.
 #[derive(Debug)]
 pub(super) struct Flow {
@@ -69,6 +76,8 @@ struct Lane {
     is_peer_reset: bool,
     /// Whether the reset of the circuit before has not been heard of.
     awaits_older: bool,
+    /// When its circuit ended.
+    left_at: Option<Instant>,
 }
 
 impl Lane {
@@ -79,6 +88,7 @@ impl Lane {
             is_reset: false,
             is_peer_reset: false,
             awaits_older: false,
+            left_at: None,
         }
     }
 }
@@ -151,7 +161,7 @@ impl Flows {
         match event {
             Event::Readable(stream) => self.on_readable(now, association, stream),
             Event::PeerReset(stream) => {
-                self.on_peer_reset(association, stream);
+                self.on_peer_reset(now, association, stream);
                 Ok(())
             }
             Event::Reset(stream) => {
@@ -169,7 +179,7 @@ impl Flows {
                 self.circuits.note_readable(key);
                 // The end of a circuit overtakes what nobody reads.
                 if let Some(message) = association.read_unordered(stream) {
-                    self.on_end(association, key, &message.bytes);
+                    self.on_end(now, association, key, &message.bytes);
                 }
                 return Ok(());
             }
@@ -183,8 +193,13 @@ impl Flows {
         if self.is_stream_ours(stream) {
             return Err(Fault("it opened a stream that is ours to open"));
         }
+        // It opens a stream anew when it has reset our end of the circuit before, for which we ask once we have heard so
+        // of the one before that.
+        if self.lanes.get(&stream).is_some_and(|lane| lane.awaits_older) {
+            return Err(Fault("it opened a stream that it has not reset"));
+        }
         if self.theirs >= self.theirs_max {
-            self.refuse(association, stream);
+            self.refuse(now, association, stream);
             return Ok(());
         }
         self.theirs += 1;
@@ -200,29 +215,36 @@ impl Flows {
         self.lanes.insert(stream, Lane { awaits_older, ..Lane::new(key) });
         self.circuits.note_readable(key);
         if let Some(message) = association.read_unordered(stream) {
-            self.on_end(association, key, &message.bytes);
+            self.on_end(now, association, key, &message.bytes);
         }
         Ok(())
     }
 
     /// There is no room for a circuit that the peer begins.
-    fn refuse(&mut self, association: &mut Association, stream: u16) {
+    fn refuse(&mut self, now: Instant, association: &mut Association, stream: u16) {
         association.discard_unread(stream);
-        association.write(stream, destroy_cell(DestroyReason::RESOURCELIMIT.0), 0, true);
+        association.discard_queued(stream);
+        association.write(stream, destroy_cell(association, DestroyReason::RESOURCELIMIT.0), 0, true);
         let awaits_older = self.lanes.get(&stream).is_some_and(|lane| !lane.is_reset);
-        let lane =
-            Lane { circuit: None, is_reset_asked: true, is_reset: false, is_peer_reset: false, awaits_older };
+        let lane = Lane {
+            circuit: None,
+            is_reset_asked: true,
+            is_reset: false,
+            is_peer_reset: false,
+            awaits_older,
+            left_at: Some(now),
+        };
         self.lanes.insert(stream, lane);
         association.reset_stream(stream);
     }
 
-    fn on_peer_reset(&mut self, association: &mut Association, stream: u16) {
+    fn on_peer_reset(&mut self, now: Instant, association: &mut Association, stream: u16) {
         let Some(lane) = self.lanes.get_mut(&stream) else { return };
         lane.is_peer_reset = true;
         if let Some(key) = lane.circuit {
             // Its DESTROY was read before, or else it sent none.
             association.discard_unread(stream);
-            self.end(association, key, DestroyReason::CHANNEL_CLOSED.0);
+            self.end(now, association, key, DestroyReason::CHANNEL_CLOSED.0);
         }
         self.forget_if_over(stream);
     }
@@ -266,7 +288,7 @@ impl Flows {
             };
             let command = message.bytes.first().map_or(Command(0), |first| Command(*first));
             if message.bytes.len() != FLOW_CELL_LEN {
-                self.reset(association, key, DestroyReason::PROTOCOL.0);
+                self.reset(now, association, key, DestroyReason::PROTOCOL.0);
             } else if circuit.takes(command) {
                 lent.0.copy_from_slice(&message.bytes);
                 let circ_id = circuit.circ_id;
@@ -274,7 +296,7 @@ impl Flows {
                 self.circuits.lent(key);
                 return Some((circ_id, command));
             } else {
-                self.reset(association, key, DestroyReason::PROTOCOL.0);
+                self.reset(now, association, key, DestroyReason::PROTOCOL.0);
             }
         }
     }
@@ -291,7 +313,7 @@ impl Flows {
     ) -> FlowState {
         let key = match self.circuits.by_name(circ_id) {
             Some(key) if command == Command::DESTROY => {
-                self.farewell(association, key, body[0]);
+                self.farewell(now, association, key, body[0]);
                 self.circuits.destroy(key);
                 return FlowState::Open;
             }
@@ -315,55 +337,56 @@ impl Flows {
             circuit.flow.on_write(now, kept_bytes);
             // The peer has fewer streams than it permits flows.
             if !association.write(stream, message(command, body), 0, false) {
-                self.end(association, key, DestroyReason::RESOURCELIMIT.0);
+                self.end(now, association, key, DestroyReason::RESOURCELIMIT.0);
             }
         }
         FlowState::Open
     }
 
     /// An unordered message came: a circuit's end.
-    fn on_end(&mut self, association: &mut Association, key: CircuitKey, bytes: &[u8]) {
+    fn on_end(&mut self, now: Instant, association: &mut Association, key: CircuitKey, bytes: &[u8]) {
         match bytes {
-            [kind, reason, ..] if *kind == Command::DESTROY.0 && bytes.len() == FLOW_CELL_LEN => {
+            [kind, reason, ..] if *kind == Command::DESTROY.0 => {
                 if let Some(circuit) = self.circuits.live_mut(key) {
                     association.discard_unread(circuit.flow.stream);
                 }
-                self.end(association, key, *reason);
+                self.end(now, association, key, *reason);
             }
-            _ => self.reset(association, key, DestroyReason::PROTOCOL.0),
+            _ => self.reset(now, association, key, DestroyReason::PROTOCOL.0),
         }
     }
 
     /// The peer broke a flow's rules.
-    fn reset(&mut self, association: &mut Association, key: CircuitKey, reason: u8) {
-        self.farewell(association, key, reason);
+    fn reset(&mut self, now: Instant, association: &mut Association, key: CircuitKey, reason: u8) {
+        self.farewell(now, association, key, reason);
         self.circuits.end(key, reason);
     }
 
     /// The peer says that a flow is over.
-    fn end(&mut self, association: &mut Association, key: CircuitKey, reason: u8) {
+    fn end(&mut self, now: Instant, association: &mut Association, key: CircuitKey, reason: u8) {
         if let Some(circuit) = self.circuits.live_mut(key) {
             let stream = circuit.flow.stream;
             association.discard_queued(stream);
-            self.leave(association, stream);
+            self.leave(now, association, stream);
         }
         self.circuits.end(key, reason);
     }
 
     /// Tells the peer that a flow is over, if it has not ended before. The end overtakes what was lost before it.
-    fn farewell(&mut self, association: &mut Association, key: CircuitKey, reason: u8) {
+    fn farewell(&mut self, now: Instant, association: &mut Association, key: CircuitKey, reason: u8) {
         let Some(circuit) = self.circuits.live_mut(key) else { return };
         let stream = circuit.flow.stream;
         association.discard_queued(stream);
         association.discard_unread(stream);
-        association.write(stream, destroy_cell(reason), 0, true);
-        self.leave(association, stream);
+        association.write(stream, destroy_cell(association, reason), 0, true);
+        self.leave(now, association, stream);
     }
 
     /// A stream has no circuit any more, and begins anew.
-    fn leave(&mut self, association: &mut Association, stream: u16) {
+    fn leave(&mut self, now: Instant, association: &mut Association, stream: u16) {
         let is_ours = self.is_stream_ours(stream);
         if let Some(lane) = self.lanes.get_mut(&stream) {
+            lane.left_at.get_or_insert(now);
             self.theirs -= u32::from(lane.circuit.take().is_some() && !is_ours);
             if !core::mem::replace(&mut lane.is_reset_asked, true) {
                 association.reset_stream(stream);
@@ -374,14 +397,22 @@ impl Flows {
     /// Resets the flows whose first cell did not come in time.
     pub(super) fn handle_timeout(&mut self, now: Instant, association: &mut Association) {
         while let Some(key) = self.circuits.overdue(now) {
-            self.reset(association, key, DestroyReason::PROTOCOL.0);
+            self.reset(now, association, key, DestroyReason::PROTOCOL.0);
         }
+    }
+
+    /// Whether the peer agrees to the ends of more circuits for too long than may be borne where memory is short.
+    pub(super) fn owes_ends(&self, now: Instant) -> bool {
+        let is_old = |lane: &&Lane| lane.left_at.is_some_and(|at| now.since(at) > UNAGREED_FOR);
+        self.lanes.values().filter(is_old).count() > UNAGREED_MAX
     }
 }
 
-/// The cell that says why a circuit ended.
-fn destroy_cell(reason: u8) -> Vec<u8> {
-    let mut cell = vec![0; FLOW_CELL_LEN];
+/// The cell that says why a circuit ended. Where many wait it is a short one: they must not take what cells may.
+fn destroy_cell(association: &Association, reason: u8) -> Vec<u8> {
+    let [waiting, _] = association.buffered_bytes();
+    let len = if waiting < LONG_ENDS_BYTES { FLOW_CELL_LEN } else { SHORT_END_LEN };
+    let mut cell = vec![0; len];
     (cell[0], cell[1]) = (Command::DESTROY.0, reason);
     cell
 }

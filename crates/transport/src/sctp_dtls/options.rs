@@ -141,7 +141,7 @@ impl SctpOptions {
             receive_bytes_max: 0,
             message_bytes_max: FLOW_CELL_LEN,
             interleaves: true,
-            wants_interleaving: true,
+            wants_extensions: true,
             zero_checksum: true,
             ack_delay: ACK_DELAY,
             rto_initial: self.initial_rto,

@@ -3,14 +3,14 @@
 //! ```text
 //!   pool = what waits to be sent or acknowledged (1/2) + what came (1/2)
 //!   of each half a connection has RESERVE, which is its own whatever others have,
-//!                                and a quarter of what all have left of the pool, but SHARE_MAX at most
+//!                                and a quarter of what all have left of it, but SHARE_MAX at most
 //! ```
 
 use super::{Connection, Open, State};
 use crate::circuits::{FLOW_CELL_LEN, Lent};
 use crate::connections::Served;
 use heddle_proto::cell::{Body, CircId, Command};
-use heddle_proto::endpoint::FlowState;
+use heddle_proto::endpoint::{ConnectionError, FlowState};
 use heddle_seam::time::{Duration, Instant};
 
 /// Cells that may be taken at once.
@@ -23,6 +23,9 @@ const CELL_BYTES: usize = FLOW_CELL_LEN + 200;
 const CONNECTION: usize = 30_000;
 /// Between two looks at how many circuits share the window.
 const EPOCH_MIN: Duration = Duration::from_millis(100);
+
+/// Fragments that wait so long for others cost the connection where memory is short. A dead path is given up before.
+const STUCK_FOR: Duration = Duration::from_secs(120);
 
 const RESERVE: usize = 64 * 1024;
 const SHARE_MAX: usize = 8 * 1024 * 1024;
@@ -77,8 +80,21 @@ impl Connection {
     pub(in crate::sctp_dtls) fn count_memory(&mut self) {
         let open_bytes = |open: &Open| open.association.heap_bytes() + open.flows.heap_bytes();
         self.memory.set(CONNECTION + self.open().map_or(0, open_bytes));
-        let [sent, received] = self.open().map_or([0; 2], |open| open.association.buffered_bytes());
-        self.buffered.set(sent + received);
+        let taken = self.taken();
+        self.buffered.iter_mut().zip(taken).for_each(|(part, taken)| part.set(taken));
+    }
+
+    /// Memory is short: gives the connection up if its peer keeps what nobody can take back, ends of circuits that it
+    /// does not agree to and fragments of messages that it does not send. Whether it did.
+    pub(in crate::sctp_dtls) fn forget_ended(&mut self, now: Instant) -> bool {
+        let State::Open(open) = &mut self.state else { return false };
+        let is_hopeless = open.flows.owes_ends(now) || open.association.is_stuck(now, STUCK_FOR);
+        if is_hopeless {
+            let why = "it keeps memory that is short".to_owned();
+            self.session.give_up(now, ConnectionError::PeerMisbehaved(why));
+            self.on_events(now, 0);
+        }
+        is_hopeless
     }
 
     pub(in crate::sctp_dtls) fn next_cell(
@@ -90,26 +106,28 @@ impl Connection {
         open.flows.next_cell(now, &mut open.association, lent)
     }
 
-    /// What may take memory of either half of the pool.
-    fn share(&self, taken: usize) -> usize {
-        let used = self.buffered.others() + taken;
-        RESERVE + (self.options.pool_bytes_max.saturating_sub(used) / 2 / 4).min(SHARE_MAX)
+    /// What may take memory of one half of the pool.
+    fn share(&self, half: usize) -> usize {
+        let used = self.buffered[half].others() + self.taken()[half];
+        RESERVE + ((self.options.pool_bytes_max / 2).saturating_sub(used) / 4).min(SHARE_MAX)
     }
 
     /// What came may take so much.
     pub(super) fn receive_bytes_max(&self) -> usize {
-        self.share(self.taken())
+        self.share(1)
     }
 
-    fn taken(&self) -> usize {
-        self.open().map_or(0, |open| open.association.buffered_bytes().iter().sum())
+    /// What waits to leave or to be acknowledged, and what came.
+    fn taken(&self) -> [usize; 2] {
+        self.open().map_or([0; 2], |open| open.association.buffered_bytes())
     }
 
     /// Cells that there is memory for.
     pub(super) fn pool_cells(&self) -> usize {
-        let Some(open) = self.open() else { return 0 };
-        let [sent, _] = open.association.buffered_bytes();
-        (self.share(self.taken()).saturating_sub(sent) / CELL_BYTES).min(CAPACITY_CELLS)
+        if self.open().is_none() {
+            return 0;
+        }
+        (self.share(0).saturating_sub(self.taken()[0]) / CELL_BYTES).min(CAPACITY_CELLS)
     }
 
     /// Whether there is too little memory to tell the relay of room, so that nothing but another look finds more.
