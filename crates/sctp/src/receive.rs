@@ -9,8 +9,9 @@
 //! ```
 //!
 //! The window that the peer hears of is half of what is free, because it counts payload alone: whoever sends fragments
-//! of twice [`FRAGMENT_BYTES`] or more does not meet the limit. Where the owner lowers that, what comes next in order is
-//! taken up to the highest limit that there was: the peer was told of it, and what lies behind it waits for nothing else.
+//! of twice [`FRAGMENT_BYTES`] or more does not meet the limit. Where the owner lowers that, what comes next in order
+//! is taken up to the highest limit that there was: the peer was told of it, and what lies behind waits for nothing
+//! else.
 
 mod streams;
 

@@ -72,8 +72,8 @@ pub struct SctpEndpoint {
     key: OurKey,
     ceiling: Ceiling,
     rng: Rng,
-    /// Bytes that messages of all connections take, those to be sent and those that came, and that connections and their
-    /// flows take themselves.
+    /// Bytes that messages of all connections take, those to be sent and those that came, and that connections and
+    /// their flows take themselves.
     buffered: [Arc<AtomicUsize>; 2],
     state: Arc<AtomicUsize>,
     connections: Connections<Connection>,

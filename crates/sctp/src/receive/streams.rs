@@ -117,6 +117,10 @@ impl Streams {
         if !is_unordered && message < stream.next {
             return Err(Malformed("a fragment of a message that was whole"));
         }
+        if stream.is_whole_in_turn(&data.fragment, message) {
+            self.take_whole(now, data);
+            return Ok(Some(id));
+        }
         let number = if is_interleaved { data.fragment.number.into() } else { tsn };
         let partials = if is_unordered { &mut stream.unordered } else { &mut stream.ordered };
         let leaf_bytes = if partials.is_empty() { LEAF_BYTES } else { 0 };
@@ -142,6 +146,9 @@ impl Streams {
                 // Behind others of its kind, and before what is in order.
                 let unordered = stream.ready.iter().take_while(|(ready, _)| ready.is_unordered).count();
                 stream.ready.insert(unordered, message);
+                if stream.unordered.is_empty() {
+                    stream.unordered = BTreeMap::new();
+                }
             }
         } else if is_whole && message == stream.next {
             stream.take_in_turn(id);
@@ -153,6 +160,24 @@ impl Streams {
         self.ready += stream.ready.len() - before;
         self.bytes = self.bytes + stream.bytes - bytes_before;
         Ok(has_more.then_some(id))
+    }
+
+    /// A message of one fragment, which nothing has to be put together for.
+    fn take_whole(&mut self, now: Instant, data: &Data<'_>) {
+        let Fragment { stream: id, ppid, .. } = data.fragment;
+        let stream = self.streams.entry(id).or_default();
+        let (before, ready_before) = (stream.bytes, stream.ready.len());
+        let charge = data.payload.len() + FRAGMENT_BYTES;
+        let message = Message { stream: id, ppid, is_unordered: false, bytes: data.payload.to_vec() };
+        stream.ready.push_back((message, charge));
+        stream.ready_bytes += charge;
+        stream.bytes += charge;
+        stream.next += 1;
+        stream.take_in_turn(id);
+        stream.since.get_or_insert(now);
+        stream.moved_at = now;
+        self.ready += stream.ready.len() - ready_before;
+        self.bytes = self.bytes + stream.bytes - before;
     }
 
     pub(super) fn read(&mut self, id: u16) -> Option<Message> {
@@ -216,7 +241,14 @@ impl Stream {
         }
     }
 
-    /// Moves messages that are whole and in turn to those that can be read.
+    /// Whether a fragment is all of the message that is next.
+    fn is_whole_in_turn(&self, fragment: &Fragment, message: u64) -> bool {
+        let is_whole = fragment.is_begin && fragment.is_end && !fragment.is_unordered;
+        is_whole && message == self.next && !self.ordered.contains_key(&message)
+    }
+
+    /// Moves messages that are whole and in turn to those that can be read. A tree that is empty keeps a leaf, so it
+    /// goes.
     fn take_in_turn(&mut self, id: u16) {
         while let Entry::Occupied(first) = self.ordered.entry(self.next) {
             if !first.get().is_whole() {
@@ -228,6 +260,9 @@ impl Stream {
             self.ready_bytes += message.1;
             self.ready.push_back(message);
             self.next += 1;
+        }
+        if self.ordered.is_empty() {
+            self.ordered = BTreeMap::new();
         }
     }
 

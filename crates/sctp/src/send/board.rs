@@ -10,8 +10,8 @@ use std::collections::{BTreeSet, VecDeque};
 /// What a fragment takes here beside its payload.
 const ENTRY_BYTES: usize = size_of::<Sent>() + 16 + size_of::<Left>();
 
-/// What was lost so often may be too long for the path.
-const STUBBORN: u32 = 3;
+/// What was lost so often may be too long for the path: where one in a hundred is lost, that is one in ten thousand.
+const STUBBORN: u32 = 2;
 /// Room for entries that is kept when there are none.
 const KEPT_ENTRIES: usize = 64;
 

@@ -193,8 +193,8 @@ impl Flows {
         if self.is_stream_ours(stream) {
             return Err(Fault("it opened a stream that is ours to open"));
         }
-        // It opens a stream anew when it has reset our end of the circuit before, for which we ask once we have heard so
-        // of the one before that.
+        // It opens a stream anew when it has reset our end of the circuit before, for which we ask once we have heard
+        // so of the one before that.
         if self.lanes.get(&stream).is_some_and(|lane| lane.awaits_older) {
             return Err(Fault("it opened a stream that it has not reset"));
         }
