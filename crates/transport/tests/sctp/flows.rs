@@ -10,11 +10,11 @@ use heddle_proto::endpoint::ConnectionEvent;
 use heddle_seam::time::Instant;
 
 fn room(end: &End) -> Option<u32> {
-    let rooms = end.events.iter().filter_map(|(_, event)| match event {
+    let mut rooms = end.events.iter().filter_map(|(_, event)| match event {
         ConnectionEvent::FlowRoom(room) => Some(*room),
         _ => None,
     });
-    rooms.last()
+    rooms.next_back()
 }
 
 #[test]
