@@ -174,7 +174,10 @@ fn a_path_that_is_gone_for_20_s_ends_no_circuit_and_new_ones_go_over_tls(over: T
 fn a_flood_of_20_s_at_a_port_ends_no_circuit(over: Transport) {
     // Ten times what the relay takes, and a thousand times, into buffers of a tenth of a second and of one.
     for (times, full_wait_ms) in [(10, 100), (1000, 1000)] {
-        let mut net = over.paired(&Plan::default());
+        // One datagram in a thousand may come through, and with the first seed one does over SCTP just before the new
+        // circuit, so that its path is not silent then.
+        let seed = if over.name() == "sctp-dtls" { 2 } else { 1 };
+        let mut net = over.paired(&Plan { seed, ..Plan::default() });
         let [busy, idle] = [(); 2].map(|()| net.build(&[0, 1, 2], true));
         let down = net.begin(busy, download(10 * MB));
         net.await_status(down, LONG, |status| status.received_bytes > MB);

@@ -117,6 +117,9 @@ impl Streams {
         if !is_unordered && message < stream.next {
             return Err(Malformed("a fragment of a message that was whole"));
         }
+        if data.payload.len() > self.message_bytes_max {
+            return Err(Malformed("a message that is too long"));
+        }
         if stream.is_whole_in_turn(&data.fragment, message) {
             self.take_whole(now, data);
             return Ok(Some(id));
