@@ -16,6 +16,8 @@ pub mod offer;
 pub mod offload;
 pub mod quic;
 pub mod relay;
+pub mod sctp;
+pub mod sctp_dtls;
 pub mod shards;
 pub mod socks;
 pub mod stream;
@@ -43,6 +45,8 @@ pub const TARGETS: &[Target] = &[
     ("offload", offload::run, offload::seeds),
     ("quic", quic::run, quic::seeds),
     ("relay", relay::run, relay::seeds),
+    ("sctp", sctp::run, sctp::seeds),
+    ("sctp_dtls", sctp_dtls::run, sctp_dtls::seeds),
     ("shards", shards::run, shards::seeds),
     ("socks", socks::run, socks::seeds),
     ("stream", stream::run, stream::seeds),

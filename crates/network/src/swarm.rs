@@ -159,7 +159,12 @@ impl Swarm {
         let transports = &mut torrc.heddle.transports;
         match rng.below(4) {
             0 => transports.clear(),
-            1 => transports.reverse(),
+            // Whichever but QUIC comes first.
+            1 => {
+                transports.reverse();
+                let others = transports.len() as u64 - 1;
+                transports[..others as usize].rotate_left((seed % others) as usize);
+            }
             2 => transports.truncate(1),
             _ => {}
         }

@@ -50,6 +50,21 @@ impl Graph {
         Self::parse(&serde_json::from_slice(&output.stdout).expect("cargo writes JSON"))
     }
 
+    /// The names of what a crate is linked with where it is built by itself: what tests of other crates want of those
+    /// that both use is not in it.
+    pub fn linked_alone(root: &Path, name: &str) -> BTreeSet<String> {
+        let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+            .args(["tree", "--offline", "--package", name, "--edges", "normal", "--prefix", "none"])
+            .args(["--format", "{p}"])
+            .current_dir(root)
+            .output()
+            .expect("cargo runs, because it runs this test");
+        assert!(output.status.success(), "cargo tree: {}", String::from_utf8_lossy(&output.stderr));
+        let lines = String::from_utf8_lossy(&output.stdout);
+        let names = lines.lines().filter_map(|line| line.split_whitespace().next());
+        names.filter(|linked| *linked != name).map(str::to_owned).collect()
+    }
+
     fn parse(metadata: &Value) -> Self {
         let members: Vec<&str> = list(&metadata["workspace_members"]).filter_map(Value::as_str).collect();
         let mut packages: BTreeMap<String, Package> = list(&metadata["packages"])

@@ -3,6 +3,7 @@
 
 use crate::per_circuit::PerCircuitEndpoint;
 use crate::quic::{QuicEndpoint, QuicOptions};
+use crate::sctp_dtls::{SctpEndpoint, SctpOptions};
 use crate::tcp_dtls::{DtlsEndpoint, DtlsOptions};
 use bytes::BytesMut;
 use core::net::SocketAddr;
@@ -27,6 +28,7 @@ pub enum Fuzzed {
     Quic,
     Dtls,
     PerCircuit,
+    Sctp,
 }
 
 impl Fuzzed {
@@ -39,6 +41,9 @@ impl Fuzzed {
             Fuzzed::Dtls => {
                 Box::new(DtlsEndpoint::new(DtlsOptions::new(anchor), &secret, &seed).expect(GOOD))
             }
+            Fuzzed::Sctp => {
+                Box::new(SctpEndpoint::new(SctpOptions::new(anchor), &secret, &seed).expect(GOOD))
+            }
             Fuzzed::PerCircuit => Box::new(PerCircuitEndpoint::new(quic())),
         }
     }
@@ -46,7 +51,8 @@ impl Fuzzed {
     /// Whether a stranger who sends this may be answered. Arbitrary bytes do not decrypt as a first packet of QUIC, but
     /// DTLS begins in the clear, so that the token is enough.
     fn may_answer(self, bytes: &[u8]) -> bool {
-        self == Fuzzed::Dtls && bytes.windows(TOKEN.len()).any(|window| window == TOKEN)
+        matches!(self, Fuzzed::Dtls | Fuzzed::Sctp)
+            && bytes.windows(TOKEN.len()).any(|window| window == TOKEN)
     }
 }
 

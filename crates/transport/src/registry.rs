@@ -3,11 +3,16 @@
 
 pub use crate::setup::{Chosen, EndpointSetup, Registered, SetupError, TransportOption};
 
-use crate::{per_circuit, quic, tcp_dtls, tcp_esp};
+use crate::{per_circuit, quic, sctp_dtls, tcp_dtls, tcp_esp};
 
 /// All of them, in the order in which they are told.
-pub const TRANSPORTS: &[&Registered] =
-    &[&quic::REGISTERED, &tcp_dtls::REGISTERED, &per_circuit::REGISTERED, &tcp_esp::REGISTERED];
+pub const TRANSPORTS: &[&Registered] = &[
+    &quic::REGISTERED,
+    &tcp_dtls::REGISTERED,
+    &per_circuit::REGISTERED,
+    &tcp_esp::REGISTERED,
+    &sctp_dtls::REGISTERED,
+];
 
 /// The transport of this name, in any case.
 pub fn named(name: &str) -> Option<&'static Registered> {

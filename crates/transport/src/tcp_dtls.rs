@@ -18,7 +18,6 @@ mod flows;
 #[cfg(test)]
 mod hostile;
 mod options;
-mod shared;
 
 use crate::setup::{EndpointSetup, Registered};
 pub use crate::setup::{InvalidOptions, SetupError};

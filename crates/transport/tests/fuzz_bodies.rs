@@ -9,6 +9,8 @@ mod handshake;
 mod mutate;
 #[path = "../../../fuzz/src/quic.rs"]
 mod quic;
+#[path = "../../../fuzz/src/sctp_dtls.rs"]
+mod sctp_dtls;
 #[path = "../../../fuzz/src/tcp_esp.rs"]
 mod tcp_esp;
 #[path = "../../../fuzz/src/tls.rs"]
@@ -25,6 +27,11 @@ const ROUNDS: u64 = 20_000;
 #[test]
 fn dtls_stands() {
     mutate::throw(dtls::run, &dtls::seeds(), ROUNDS / 50);
+}
+
+#[test]
+fn sctp_dtls_stands() {
+    mutate::throw(sctp_dtls::run, &sctp_dtls::seeds(), ROUNDS / 50);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use crate::segment::Range;
 
 /// Rising ranges. How many there may be is the caller's bound: ask [`len`](Self::len) before adding.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct RangeSet {
+pub struct RangeSet {
     ranges: Vec<Range>,
     /// How many numbers they hold together.
     total: u64,
@@ -12,11 +12,12 @@ pub(crate) struct RangeSet {
 
 impl RangeSet {
     /// How many ranges there are.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.ranges.len()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
@@ -25,24 +26,29 @@ impl RangeSet {
         self.total
     }
 
+    /// The ranges, rising.
+    pub fn iter(&self) -> impl Iterator<Item = Range> {
+        self.ranges.iter().copied()
+    }
+
     /// The lowest range.
     pub(crate) fn first(&self) -> Option<Range> {
         self.ranges.first().copied()
     }
 
     /// The number after the highest one.
-    pub(crate) fn end(&self) -> Option<u64> {
+    pub fn end(&self) -> Option<u64> {
         self.ranges.last().map(|range| range.end)
     }
 
     /// The range that holds `at`.
-    pub(crate) fn holding(&self, at: u64) -> Option<Range> {
+    pub fn holding(&self, at: u64) -> Option<Range> {
         let place = self.ranges.partition_point(|range| range.end <= at);
         self.ranges.get(place).copied().filter(|range| range.start <= at)
     }
 
     /// The part of `range` from its first missing number to the end of that gap; `None` when nothing is missing.
-    pub(crate) fn first_gap(&self, range: Range) -> Option<Range> {
+    pub fn first_gap(&self, range: Range) -> Option<Range> {
         let mut start = range.start;
         if let Some(held) = self.holding(start) {
             start = held.end;
@@ -56,7 +62,7 @@ impl RangeSet {
     }
 
     /// Adds all of `range`.
-    pub(crate) fn insert(&mut self, range: Range) {
+    pub fn insert(&mut self, range: Range) {
         if range.is_empty() {
             return;
         }
@@ -77,7 +83,7 @@ impl RangeSet {
     }
 
     /// Forgets everything below `bound`.
-    pub(crate) fn remove_below(&mut self, bound: u64) {
+    pub fn remove_below(&mut self, bound: u64) {
         let whole = self.ranges.partition_point(|range| range.end <= bound);
         self.total -= self.ranges.drain(..whole).map(|range| range.len()).sum::<u64>();
         if let Some(first) = self.ranges.first_mut() {
@@ -94,7 +100,7 @@ impl RangeSet {
     }
 
     /// Bytes on the heap.
-    pub(crate) fn heap_bytes(&self) -> usize {
+    pub fn heap_bytes(&self) -> usize {
         self.ranges.capacity() * size_of::<Range>()
     }
 }

@@ -19,7 +19,8 @@ use support::{Lab, TIMEOUT, six_relays};
 fn lab() -> &'static Lab {
     static LAB: OnceLock<Lab> = OnceLock::new();
     LAB.get_or_init(|| {
-        let lines = ["HeddleShards 1", "HeddleTransports quic,tcp-dtls,quic-per-circuit,tcp-esp,tls"];
+        let lines =
+            ["HeddleShards 1", "HeddleTransports quic,tcp-dtls,quic-per-circuit,tcp-esp,sctp-dtls,tls"];
         let relays = [six_relays(&lines), quic::middles()].concat();
         let lab = Lab::start(NetworkOptions { relays, ..NetworkOptions::default() });
         stopped::begin();

@@ -1,5 +1,5 @@
-//! Circuits between Heddle relays go over QUIC by themselves, over tcp-dtls where one of them speaks nothing else, and
-//! over TLS where one has no UDP port.
+//! Circuits between Heddle relays go over QUIC by themselves, over tcp-dtls or sctp-dtls where one of them speaks
+//! nothing else, and over TLS where one has no UDP port.
 //!
 //! The relays in the middle are for these tests alone, so that their counts are too.
 
@@ -20,11 +20,12 @@ use crate::support::{Lab, TIMEOUT, eventually};
 use crate::{CHOICE, lab};
 
 /// The relays and what stands in their torrc beside their MetricsPort. Circuits of one of them cross between shards.
-const MIDDLES: [(&str, &str); 13] = [
+const MIDDLES: [(&str, &str); 14] = [
     ("quicmiddle", "HeddleShards 1"),
     ("shardedmiddle", "HeddleShards 2"),
     ("plainmiddle", "HeddleUDPOffload 0"),
     ("dtlsmiddle", "HeddleTransports tcp-dtls,tls"),
+    ("sctpmiddle", "HeddleTransports sctp-dtls,tls"),
     ("percircuit", "HeddleTransports quic-per-circuit,tls"),
     ("espmiddle", "HeddleTransports tcp-esp,tls"),
     ("fewsockets", "HeddleTransports tcp-esp,tls"),
@@ -181,6 +182,11 @@ fn circuits_go_over_tcp_dtls_where_one_side_speaks_nothing_else() {
         };
         assert!(count >= least, "{step:?}: {count}");
     }
+}
+
+#[test]
+fn circuits_go_over_sctp_dtls_where_one_side_speaks_nothing_else() {
+    carries_circuits_over("sctpmiddle", "sctp-dtls");
 }
 
 #[test]

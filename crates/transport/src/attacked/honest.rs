@@ -3,6 +3,7 @@
 
 use super::{Attacked, Bounds, Neighbours, create2};
 use crate::quic::{QuicEndpoint, QuicOptions};
+use crate::sctp_dtls::{SctpEndpoint, SctpOptions};
 use crate::tcp_dtls::{DtlsEndpoint, DtlsOptions, POOL_BYTES_MIN};
 use bytes::BytesMut;
 use heddle_proto::bucket::Limit;
@@ -162,6 +163,7 @@ impl Neighbour {
 enum Over {
     Quic,
     Dtls,
+    Sctp,
 }
 
 fn endpoint(over: Over, number: u8, max_queue_bytes: usize) -> Box<dyn Endpoint> {
@@ -179,6 +181,11 @@ fn endpoint(over: Over, number: u8, max_queue_bytes: usize) -> Box<dyn Endpoint>
             let mut options = DtlsOptions::new(anchor);
             options.pool_bytes_max = (max_queue_bytes / 2).clamp(POOL_BYTES_MIN, options.pool_bytes_max);
             Box::new(DtlsEndpoint::new(options, &secret, &seed).expect(GOOD))
+        }
+        Over::Sctp => {
+            let mut options = SctpOptions::new(anchor);
+            options.pool_bytes_max = (max_queue_bytes / 2).clamp(POOL_BYTES_MIN, options.pool_bytes_max);
+            Box::new(SctpEndpoint::new(options, &secret, &seed).expect(GOOD))
         }
     }
 }
@@ -272,4 +279,9 @@ fn a_rate_that_stops_reading_ends_nobody_over_quic() {
 #[test]
 fn a_rate_that_stops_reading_ends_nobody_over_tcp_dtls() {
     rate_stops_reading(Over::Dtls);
+}
+
+#[test]
+fn a_rate_that_stops_reading_ends_nobody_over_sctp_dtls() {
+    rate_stops_reading(Over::Sctp);
 }

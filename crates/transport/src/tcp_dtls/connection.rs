@@ -5,12 +5,12 @@ mod room;
 mod served;
 
 use super::flows::Flows;
-use super::options::{CongestionControl, DtlsOptions};
-use super::shared::SharedOfSession;
+use super::options::{ACK_DELAY, CongestionControl, DtlsOptions};
 use crate::congestion::{Ceiling, WayBack};
 use crate::dtls::heads::{self, Heads};
 use crate::dtls::room_bytes;
 use crate::dtls::session::{Parts as SessionParts, Session, SessionEvent, Taken};
+use crate::shared_window::SharedOfSession;
 use crate::state::Part;
 use core::net::SocketAddr;
 use core::sync::atomic::AtomicUsize;
@@ -169,7 +169,7 @@ impl Connection {
         let options = self.options.mux(room_bytes, self.session.flows_max());
         let mux = match self.options.congestion {
             CongestionControl::Shared => {
-                let shared = |mss_bytes| SharedOfSession::new(now, mss_bytes, ceiling);
+                let shared = |mss_bytes| SharedOfSession::new(now, mss_bytes, ACK_DELAY, ceiling);
                 Mux::with_controller(options, pool.clone(), |mss_bytes| Box::new(shared(mss_bytes)))
             }
             CongestionControl::Cubic | CongestionControl::Reno => Mux::new(options, pool.clone()),

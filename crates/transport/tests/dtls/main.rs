@@ -7,6 +7,8 @@ mod circuits;
 mod ecn;
 mod fairness;
 mod flows;
+#[path = "../support/held.rs"]
+mod held;
 mod lengths;
 #[path = "../support/lives.rs"]
 mod lives;

@@ -1,4 +1,5 @@
-//! What only the port of tcp-dtls could answer, and what whoever stands on the wire could make of its records.
+//! What only a port with DTLS sessions could answer, of tcp-dtls or sctp-dtls, and what whoever stands on the wire
+//! could make of its records.
 
 use crate::bench::{Bench, ID, MS, addr, delay, options};
 use crate::strangers::{answers, attacked, overheard};

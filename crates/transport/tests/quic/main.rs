@@ -13,6 +13,8 @@ mod flows;
 mod isolation;
 mod lengths;
 
+#[path = "../support/held.rs"]
+mod held;
 #[path = "../support/lives.rs"]
 mod lives;
 #[path = "../support/loads.rs"]

@@ -14,6 +14,7 @@ use heddle_seam::datagrams::{Datagrams, Transmit};
 use heddle_seam::rng::Seed;
 use heddle_seam::time::Instant;
 use heddle_transport::quic::{QuicEndpoint, QuicOptions};
+use heddle_transport::sctp_dtls::{SctpEndpoint, SctpOptions};
 use heddle_transport::tcp_dtls::{DtlsEndpoint, DtlsOptions};
 use zeroize::Zeroizing;
 
@@ -88,6 +89,16 @@ impl Tested for DtlsEndpoint {
     }
 }
 
+impl Tested for SctpEndpoint {
+    fn stranger_datagrams(&self) -> u64 {
+        SctpEndpoint::stranger_datagrams(self)
+    }
+
+    fn dropped_datagrams(&self) -> u64 {
+        SctpEndpoint::dropped_datagrams(self)
+    }
+}
+
 /// Options that endpoints are made with.
 pub trait Options: Clone {
     fn endpoint(self, secret: &Zeroizing<[u8; 32]>, seed: &Seed) -> Box<dyn Tested>;
@@ -102,6 +113,12 @@ impl Options for QuicOptions {
 impl Options for DtlsOptions {
     fn endpoint(self, secret: &Zeroizing<[u8; 32]>, seed: &Seed) -> Box<dyn Tested> {
         Box::new(DtlsEndpoint::new(self, secret, seed).expect("good options"))
+    }
+}
+
+impl Options for SctpOptions {
+    fn endpoint(self, secret: &Zeroizing<[u8; 32]>, seed: &Seed) -> Box<dyn Tested> {
+        Box::new(SctpEndpoint::new(self, secret, seed).expect("good options"))
     }
 }
 

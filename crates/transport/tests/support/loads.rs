@@ -8,6 +8,7 @@ use heddle_proto::endpoint::{CongestionParams, ConnId, ConnectionEvent, FlowStat
 use heddle_seam::rng::Seed;
 use heddle_seam::time::{Duration, Instant};
 use heddle_transport::quic::{self, QuicOptions};
+use heddle_transport::sctp_dtls::{self, SctpOptions};
 use heddle_transport::tcp_dtls::{CongestionControl, DtlsOptions};
 use zeroize::Zeroizing;
 
@@ -22,6 +23,7 @@ const SAMPLE_NS: u64 = 10 * MS;
 pub enum Control {
     Quic(quic::CongestionControl),
     Dtls(CongestionControl),
+    Sctp(sctp_dtls::CongestionControl),
 }
 
 impl Options for Control {
@@ -36,6 +38,9 @@ impl Options for Control {
             }
             Control::Dtls(congestion) => {
                 DtlsOptions { congestion, ..DtlsOptions::new(anchor()) }.endpoint(secret, seed)
+            }
+            Control::Sctp(congestion) => {
+                SctpOptions { congestion, ..SctpOptions::new(anchor()) }.endpoint(secret, seed)
             }
         }
     }
@@ -65,9 +70,15 @@ pub const fn quic(circuits: u32) -> Load {
     }
 }
 
-#[allow(dead_code, reason = "of use to `tcp-dtls` alone")]
+#[allow(dead_code, reason = "of use to those over DTLS alone")]
 pub const fn dtls(circuits: u32) -> Load {
     Load { control: Some(Control::Dtls(CongestionControl::Shared)), circuits, from_ns: 0, fetches: false }
+}
+
+#[allow(dead_code, reason = "of use to `sctp-dtls` alone")]
+pub const fn sctp(circuits: u32) -> Load {
+    let control = Some(Control::Sctp(sctp_dtls::CongestionControl::Shared));
+    Load { control, circuits, from_ns: 0, fetches: false }
 }
 
 /// One connection of CUBIC by quinn-proto.

@@ -160,6 +160,7 @@ pub struct Outcome {
     /// What connections of TCP had of their fair share, in the mean.
     pub tcp: Option<f64>,
     /// What the first load's circuits had of theirs.
+    #[allow(dead_code, reason = "of no use to `sctp-dtls`")]
     pub first: f64,
     #[allow(dead_code, reason = "of use to the figures alone")]
     pub rtt_ms: f64,
@@ -201,6 +202,7 @@ fn outcomes(shared: Shared, name: &str, seeds: u64, seconds: u64) -> Vec<Outcome
 
 /// What the first load's circuits had of their fair share, by seed. Jain's index hardly sees what becomes of one among
 /// a hundred.
+#[allow(dead_code, reason = "of no use to `sctp-dtls`")]
 pub fn first_of_seeds(shared: Shared, name: &str, seeds: u64, seconds: u64) -> Vec<f64> {
     outcomes(shared, name, seeds, seconds).iter().map(|outcome| outcome.first).collect()
 }

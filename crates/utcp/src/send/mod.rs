@@ -16,7 +16,7 @@ mod timers;
 pub(crate) use acknowledge::AckInput;
 pub use counts::Counts;
 pub(crate) use grant::Report;
-pub(crate) use pacer::Pacer;
+pub use pacer::Pacer;
 pub(crate) use rack::{clock_ms, is_before};
 pub(crate) use sender::{Permission, Sender};
 pub(crate) use sent::Sent;

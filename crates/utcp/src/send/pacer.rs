@@ -21,7 +21,7 @@ pub(crate) const BURST_SEGMENTS_MAX: u64 = 8;
 
 /// The pacing of one connection.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Pacer {
+pub struct Pacer {
     /// Bytes per second; `None` sends at once.
     rate: Option<u64>,
     /// When what was sent so far has left at the rate.
@@ -36,13 +36,13 @@ pub(crate) struct Pacer {
 impl Pacer {
     /// A pacer that lets a millisecond's worth leave together. Where that is many segments, they are made and sent at
     /// one go instead of one by one; on slow wires it is less than one.
-    pub(crate) fn in_quanta() -> Self {
+    pub fn in_quanta() -> Self {
         Pacer { quantum_ns: BURST_NS, ..Pacer::default() }
     }
 
     /// Sets the rate from a window in bytes and a round trip, and how many segments may leave together. `percent` is
     /// the gain.
-    pub(crate) fn set_rate(&mut self, window: u64, round_trip_ns: u64, percent: u64, burst_segments: u64) {
+    pub fn set_rate(&mut self, window: u64, round_trip_ns: u64, percent: u64, burst_segments: u64) {
         self.burst_segments = burst_segments;
         let per_s = u128::from(window) * u128::from(percent) * u128::from(S);
         self.rate = u64::try_from(per_s / (100 * u128::from(round_trip_ns.max(1)))).ok();
@@ -54,7 +54,7 @@ impl Pacer {
     }
 
     /// When the next segment may leave, if not now.
-    pub(crate) fn blocked_until(&self, now: Instant) -> Option<Instant> {
+    pub fn blocked_until(&self, now: Instant) -> Option<Instant> {
         let segments_ns = self.burst_segments.saturating_sub(1) * self.segment_ns;
         let earlier = |ns| Instant::from_nanos(self.next.as_nanos().saturating_sub(ns));
         self.rate?;
@@ -66,7 +66,7 @@ impl Pacer {
     }
 
     /// Counts a segment that leaves now.
-    pub(crate) fn on_sent(&mut self, now: Instant, bytes: u64) {
+    pub fn on_sent(&mut self, now: Instant, bytes: u64) {
         let Some(rate) = self.rate else { return };
         let takes_ns = u128::from(bytes) * u128::from(S) / u128::from(rate.max(1));
         let earliest = Instant::from_nanos(now.as_nanos().saturating_sub(BURST_NS));

@@ -1,6 +1,5 @@
-//! The [`Shared`] controller as the flows of a session want one.
+//! The [`Shared`] controller as the flows of a session want one: those of tcp-dtls, and the association of sctp-dtls.
 
-use super::options::ACK_DELAY;
 use crate::congestion::{AckWait, Ceiling, Shared};
 use heddle_seam::time::{Duration, Instant};
 use heddle_utcp::congestion::{SessionAck, SessionController};
@@ -8,7 +7,7 @@ use heddle_utcp::congestion::{SessionAck, SessionController};
 const WINDOW_SEGMENTS_MIN: u64 = 2;
 
 #[derive(Debug)]
-pub(super) struct SharedOfSession {
+pub(crate) struct SharedOfSession {
     shared: Shared,
     mss_bytes: u64,
     /// What it was before the last stall.
@@ -16,9 +15,9 @@ pub(super) struct SharedOfSession {
 }
 
 impl SharedOfSession {
-    /// For flows whose segments have so many bytes at most.
-    pub(super) fn new(now: Instant, mss_bytes: u16, ceiling: Ceiling) -> Self {
-        let shared = Shared::new(now, mss_bytes, ACK_DELAY, ceiling);
+    /// For flows whose segments have so many bytes at most, and whose peer puts acknowledgements off by `ack_delay`.
+    pub(crate) fn new(now: Instant, mss_bytes: u16, ack_delay: Duration, ceiling: Ceiling) -> Self {
+        let shared = Shared::new(now, mss_bytes, ack_delay, ceiling);
         SharedOfSession { shared, mss_bytes: mss_bytes.into(), before_stall: None }
     }
 }
