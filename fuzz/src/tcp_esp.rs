@@ -234,7 +234,7 @@ impl World {
             out.clear();
         }
         assert!(
-            self.endpoint.poll_transmit(self.now, usize::MAX, &mut out).is_none(),
+            self.endpoint.poll_transmit(self.now, &mut out).is_none(),
             "nobody was heard yet"
         );
         assert!(self.sockets.len() <= FLOWS_BORNE + FLOWS_MAX as usize, "{}", self.sockets.len());

@@ -229,9 +229,8 @@ pub trait Endpoint: Send {
     /// When [`Endpoint::handle_timeout`] is to be called. Asked when nothing is left to be sent.
     fn poll_timeout(&mut self) -> Option<Instant>;
 
-    /// Appends datagrams to `out`. `max_bytes` is what the operator's rates allow now: what exceeds it waits, by less
-    /// than one call's worth.
-    fn poll_transmit(&mut self, now: Instant, max_bytes: usize, out: &mut Vec<u8>) -> Option<Transmit>;
+    /// Appends datagrams to `out`, of one receiver.
+    fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit>;
 
     /// What the driver says of the endpoint's own stack: packets that it sends, and what becomes of its sockets. Only
     /// endpoints that were [registered](heddle_seam::node::StackOptions) with a stack have one.

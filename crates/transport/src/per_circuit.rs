@@ -144,8 +144,8 @@ impl Endpoint for PerCircuitEndpoint {
         [self.quic.poll_timeout(), closing].into_iter().flatten().min()
     }
 
-    fn poll_transmit(&mut self, now: Instant, max_bytes: usize, out: &mut Vec<u8>) -> Option<Transmit> {
-        self.quic.poll_transmit(now, max_bytes, out)
+    fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
+        self.quic.poll_transmit(now, out)
     }
 
     fn poll_event(&mut self, now: Instant) -> Option<(ConnId, ConnectionEvent)> {

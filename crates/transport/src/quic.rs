@@ -266,10 +266,7 @@ impl Endpoint for QuicEndpoint {
         self.connections.next_timer()
     }
 
-    fn poll_transmit(&mut self, now: Instant, max_bytes: usize, out: &mut Vec<u8>) -> Option<Transmit> {
-        if max_bytes == 0 {
-            return None;
-        }
+    fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
         let batch_max = self.options.batch_datagrams_max;
         self.next_sender(now, |endpoint, key| {
             // quinn-proto wants an empty buffer.
@@ -277,8 +274,7 @@ impl Endpoint for QuicEndpoint {
             let scratch = &mut endpoint.scratch;
             scratch.clear();
             let connection = endpoint.connections.live_mut(key)?;
-            let datagrams = (max_bytes / connection.datagram_bytes()).clamp(1, batch_max);
-            let transmit = connection.poll_transmit(now, datagrams, if is_empty { out } else { scratch });
+            let transmit = connection.poll_transmit(now, batch_max, if is_empty { out } else { scratch });
             out.extend_from_slice(scratch);
             transmit
         })

@@ -226,15 +226,11 @@ impl Endpoint for SctpEndpoint {
         self.connections.next_timer()
     }
 
-    fn poll_transmit(&mut self, now: Instant, max_bytes: usize, out: &mut Vec<u8>) -> Option<Transmit> {
-        if max_bytes == 0 {
-            return None;
-        }
+    fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
         let batch_max = self.options.batch_datagrams_max;
         self.next_sender(now, |endpoint, key| {
             let connection = endpoint.connections.live_mut(key)?;
-            let datagrams = (max_bytes / connection.datagram_bytes()).clamp(1, batch_max);
-            connection.poll_transmit(now, datagrams, &endpoint.stopwatch, out)
+            connection.poll_transmit(now, batch_max, &endpoint.stopwatch, out)
         })
     }
 

@@ -223,10 +223,7 @@ impl Endpoint for EspEndpoint {
         self.connections.next_timer()
     }
 
-    fn poll_transmit(&mut self, now: Instant, max_bytes: usize, out: &mut Vec<u8>) -> Option<Transmit> {
-        if max_bytes == 0 {
-            return None;
-        }
+    fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
         self.next_sender(now, |endpoint, key| endpoint.connections.live_mut(key)?.poll_transmit(out))
     }
 

@@ -154,7 +154,7 @@ impl Node<Plain> for End {
         if let Some(output) = self.endpoint.poll_stack(now, buf) {
             return output;
         }
-        match self.endpoint.poll_transmit(now, usize::MAX, buf) {
+        match self.endpoint.poll_transmit(now, buf) {
             Some(transmit) => Output::Datagrams { port: PortId(0), transmit },
             None => Output::Timeout(self.endpoint.poll_timeout()),
         }
@@ -494,7 +494,7 @@ fn a_stranger_is_not_answered() {
             end.endpoint.handle_datagrams(now, datagrams);
             let mut out = Vec::new();
             assert!(end.endpoint.poll_stack(now, &mut out).is_none());
-            assert!(end.endpoint.poll_transmit(now, usize::MAX, &mut out).is_none());
+            assert!(end.endpoint.poll_transmit(now, &mut out).is_none());
             assert_eq!(end.endpoint.stranger_datagrams(), number as u64 + 1);
         }
     });

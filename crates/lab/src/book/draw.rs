@@ -1,6 +1,6 @@
 //! The book's pages and the README's table, made from records alone.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -366,14 +366,13 @@ fn readme_table(book: &Book, records: &[&Record]) -> String {
     if used.is_empty() {
         return table(&head, &rows) + "Nothing of this has been measured yet.\n";
     }
-    let commits: BTreeSet<String> = used.iter().map(|record| short(&record.commit)).collect();
-    let commits: Vec<String> = commits.into_iter().collect();
-    let machine = |record: &&&Record| {
+    let mut made: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for record in &used {
         let Conditions { cores, processor, kernel, .. } = &record.conditions;
-        format!("{cores} cores ({processor}, Linux {kernel})")
-    };
-    let machines: BTreeSet<String> = used.iter().map(machine).collect();
-    let machines: Vec<String> = machines.into_iter().collect();
+        let at = format!("commit {} on {cores} cores ({processor}, Linux {kernel})", short(&record.commit));
+        made.entry(at).or_default().push(format!("`{}`", record.name));
+    }
+    let made: Vec<String> = made.into_iter().map(|(at, names)| format!("{} at {at}", names.join(", "))).collect();
     let invalid: Vec<&str> =
         used.iter().filter(|record| !record.valid).map(|record| record.name.as_str()).collect();
     let invalid = match invalid.is_empty() {
@@ -397,11 +396,10 @@ fn readme_table(book: &Book, records: &[&Record]) -> String {
     let commands: Vec<String> = used.iter().map(|record| format!("`{}`", record.command)).collect();
     table(&head, &rows)
         + &format!(
-            "Commit {}, {} for all relays, clients, authorities and servers, so compare columns, not rows. Means with \
+            "Made: {}, for all relays, clients, authorities and servers, so compare columns, not rows. Means with \
              95 % intervals{narrow}, or what each of one or two runs gave. Made by {}; Heddle's pairs use \
              QUIC.{invalid} [Everything measured, with its conditions](docs/results/README.md).\n",
-            commits.join(", "),
-            machines.join(" and "),
+            made.join("; "),
             commands.join(", ")
         )
 }

@@ -62,7 +62,11 @@ impl Places {
         }
     }
 
+    /// With few unanswered it was not their number that was slow.
     fn on_slow(&mut self, now: Instant, since: Instant, unanswered: usize) {
+        if unanswered < PLACES_MIN {
+            return;
+        }
         if self.fell_at.is_none_or(|at| since >= at) {
             self.count = (self.count.min(unanswered) / 2).max(PLACES_MIN);
             self.prompt = 0;

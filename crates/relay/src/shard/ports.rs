@@ -2,8 +2,9 @@
 //!
 //! Datagrams are taken whenever they come. What waits is decided here: flows are not read while the operator's rate for
 //! reading is used up, and cells stay in their lanes while the rate for writing is. Of either rate cells alone take
-//! something. What a transport adds, acknowledges and repeats is not counted, because of TCP it is not either: where it
-//! was, a relay over QUIC carried a tenth less than its operator allowed, and acknowledgements waited for the rate.
+//! something, DESTROY too, which goes at once. What a transport adds, acknowledges and repeats is not counted, as of TCP
+//! packets' headers, acknowledgements and repetitions are not: where it was, a relay over QUIC carried a tenth less than
+//! its operator allowed, and acknowledgements waited for the rate.
 
 use crate::core::Core;
 use crate::keys::LinkKey;
@@ -242,9 +243,11 @@ impl Ports {
             let lap = self.stopwatch.begin();
             let refused = core.on_flow_cell(link, circ_id, cell.command, cell.body);
             self.stopwatch.end(lap, Step::Cell);
-            limited_cells += usize::from(core.count_flow_cell_in(link));
+            let is_limited = core.count_flow_cell_in(link);
+            limited_cells += usize::from(is_limited);
             if let Some(reason) = refused {
                 port.endpoint.send(now, conn, circ_id, Command::DESTROY, &destroy(reason));
+                core.on_passed(Direction::Write, if is_limited { CELL_LEN } else { 0 });
             }
             self.apply_holds(core);
         }
@@ -261,13 +264,14 @@ impl Ports {
         if limited {
             cells_left = cells_left.min(core.share(Direction::Write) / CELL_LEN);
         }
-        let mut connection = Connection { endpoint: port.endpoint.as_mut(), conn };
+        let mut connection = Connection { endpoint: port.endpoint.as_mut(), conn, ends: 0 };
         let cells = core.fill(link, &mut connection, cells_left);
+        let ends = connection.ends;
         cells_left -= cells;
         core.count_flow_cells_out(link, cells);
         port.unsent = true;
         if limited {
-            core.on_passed(Direction::Write, cells * CELL_LEN);
+            core.on_passed(Direction::Write, (cells + ends) * CELL_LEN);
         }
         let waiting = core.has_output(link);
         if waiting && cells_left == 0 && port.endpoint.capacity(conn) > 0 {
@@ -282,15 +286,14 @@ impl Ports {
         }
     }
 
-    /// Datagrams that are to be sent now, or what endpoints want of their stacks; `None` when no endpoint wants any, or
-    /// may send any.
+    /// Datagrams that are to be sent now, or what endpoints want of their stacks; `None` when no endpoint wants any.
     pub fn transmit(&mut self, core: &mut Core, now: Instant, out: &mut Vec<u8>) -> Option<Output> {
         for (index, port) in self.list.iter_mut().enumerate().filter(|(_, port)| port.unsent) {
             if let Some(output) = port.endpoint.poll_stack(now, out) {
                 port.stirred = true;
                 return Some(output.widen());
             }
-            let Some(transmit) = port.endpoint.poll_transmit(now, usize::MAX, out) else {
+            let Some(transmit) = port.endpoint.poll_transmit(now, out) else {
                 (port.unsent, port.unheard) = (false, true);
                 continue;
             };
@@ -394,6 +397,8 @@ impl Port {
 struct Connection<'a> {
     endpoint: &'a mut dyn Endpoint,
     conn: ConnId,
+    /// How many DESTROY it was given, which wait for nothing.
+    ends: usize,
 }
 
 impl Outlet for Connection<'_> {
@@ -409,5 +414,6 @@ impl Outlet for Connection<'_> {
 
     fn end(&mut self, now: Instant, circ_id: CircId, reason: DestroyReason) {
         self.endpoint.send(now, self.conn, circ_id, Command::DESTROY, &destroy(reason));
+        self.ends += 1;
     }
 }

@@ -438,7 +438,7 @@ impl Endpoint for Pipe {
         self.conns.values().flat_map(|conn| [conn.deadline(), conn.keep_alive()]).flatten().min()
     }
 
-    fn poll_transmit(&mut self, now: Instant, _: usize, out: &mut Vec<u8>) -> Option<Transmit> {
+    fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
         if let Some((to, bytes)) = self.last_words.pop_front() {
             out.extend(bytes);
             return Some(Transmit { to, from: None, ecn: 0, stride: out.len() });

@@ -67,7 +67,7 @@ pub fn run(make: impl Fn(std::time::Instant, &Zeroizing<[u8; 32]>, &Seed) -> Box
                     sent += 1;
                 }
                 let mut out = Vec::new();
-                let Some(transmit) = endpoint.poll_transmit(now, usize::MAX, &mut out) else {
+                let Some(transmit) = endpoint.poll_transmit(now, &mut out) else {
                     break;
                 };
                 if end == 0 {

@@ -134,7 +134,7 @@ impl Neighbour {
 
     fn transmit(&mut self, now: Instant) -> bool {
         let (mut out, mut any) = (Vec::new(), false);
-        while let Some(transmit) = self.endpoint.poll_transmit(now, 1 << 16, &mut out) {
+        while let Some(transmit) = self.endpoint.poll_transmit(now, &mut out) {
             let datagrams = out.chunks(transmit.stride);
             self.to_relay.extend(datagrams.map(|datagram| (now + DELAY, datagram.to_vec())));
             out.clear();

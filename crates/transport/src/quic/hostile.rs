@@ -211,7 +211,7 @@ impl Table {
     fn exchange(&mut self) -> bool {
         let mut moved = 0;
         let mut out = Vec::with_capacity(1 << 17);
-        while let Some(transmit) = counted(|| self.ours.poll_transmit(self.now, 1 << 16, &mut out)) {
+        while let Some(transmit) = counted(|| self.ours.poll_transmit(self.now, &mut out)) {
             moved += 1;
             assert!(moved < STEPS_PER_INSTANT_MAX, "our side does not stop sending at {:?}", self.now);
             for datagram in out.chunks(transmit.stride) {

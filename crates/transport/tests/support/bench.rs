@@ -362,7 +362,7 @@ impl Bench {
         let mut out = Vec::new();
         let mut sent = 0;
         while let Some(Transmit { to, from, ecn, stride }) =
-            self.ends[end].endpoint.poll_transmit(self.now, 1 << 16, &mut out)
+            self.ends[end].endpoint.poll_transmit(self.now, &mut out)
         {
             sent += 1;
             assert!(sent < STEPS_PER_INSTANT_MAX, "end {end} does not stop sending at {:?}", self.now);

@@ -330,7 +330,7 @@ impl Table {
         let mut moved = 0;
         let mut out = Vec::with_capacity(1 << 17);
         while self.sends
-            && let Some(transmit) = counted(|| self.ours.poll_transmit(self.now, 1 << 16, &mut out))
+            && let Some(transmit) = counted(|| self.ours.poll_transmit(self.now, &mut out))
         {
             moved += 1;
             assert!(moved < STEPS_PER_INSTANT_MAX, "our side does not stop sending at {:?}", self.now);
