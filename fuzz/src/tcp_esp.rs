@@ -233,10 +233,7 @@ impl World {
             self.carry_out(output, out.len());
             out.clear();
         }
-        assert!(
-            self.endpoint.poll_transmit(self.now, &mut out).is_none(),
-            "nobody was heard yet"
-        );
+        assert!(self.endpoint.poll_transmit(self.now, &mut out).is_none(), "nobody was heard yet");
         assert!(self.sockets.len() <= FLOWS_BORNE + FLOWS_MAX as usize, "{}", self.sockets.len());
         if self.is_over {
             assert!(self.sockets.is_empty() && self.endpoint.buffered_bytes() == 0);

@@ -217,7 +217,7 @@ impl Pair {
         for end in 0..2 {
             self.read(end);
             let mut out = Vec::new();
-            while let Some(transmit) = self.ends[end].poll_transmit(self.now, usize::MAX, &mut out) {
+            while let Some(transmit) = self.ends[end].poll_transmit(self.now, &mut out) {
                 self.wire.push_back((1 - end, transmit, core::mem::take(&mut out)));
             }
         }

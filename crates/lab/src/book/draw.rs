@@ -372,7 +372,8 @@ fn readme_table(book: &Book, records: &[&Record]) -> String {
         let at = format!("commit {} on {cores} cores ({processor}, Linux {kernel})", short(&record.commit));
         made.entry(at).or_default().push(format!("`{}`", record.name));
     }
-    let made: Vec<String> = made.into_iter().map(|(at, names)| format!("{} at {at}", names.join(", "))).collect();
+    let made: Vec<String> =
+        made.into_iter().map(|(at, names)| format!("{} at {at}", names.join(", "))).collect();
     let invalid: Vec<&str> =
         used.iter().filter(|record| !record.valid).map(|record| record.name.as_str()).collect();
     let invalid = match invalid.is_empty() {

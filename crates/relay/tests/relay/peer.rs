@@ -89,7 +89,7 @@ impl Peer {
 
     pub fn transmit(&mut self, now: Instant) -> Option<(SocketAddr, Vec<u8>)> {
         let mut bytes = Vec::new();
-        let transmit = self.pipe.poll_transmit(now, usize::MAX, &mut bytes)?;
+        let transmit = self.pipe.poll_transmit(now, &mut bytes)?;
         assert_eq!(transmit.stride, bytes.len(), "a pipe sends one datagram at a time");
         Some((transmit.to, bytes))
     }

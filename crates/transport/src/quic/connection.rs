@@ -444,7 +444,7 @@ impl Connection {
     }
 
     /// Bytes of one datagram at most.
-    pub(super) fn datagram_bytes(&self) -> usize {
+    fn datagram_bytes(&self) -> usize {
         usize::from(self.quinn.current_mtu())
     }
 

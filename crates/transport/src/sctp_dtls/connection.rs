@@ -271,9 +271,4 @@ impl Connection {
         let own = [session, open.association.poll_timeout(), starved, open.deadline];
         own.into_iter().chain([open.flows.circuits.poll_timeout()]).flatten().min()
     }
-
-    /// Bytes of one datagram at most.
-    pub(super) fn datagram_bytes(&self) -> usize {
-        usize::from(self.options.datagram_bytes_max)
-    }
 }

@@ -238,9 +238,4 @@ impl Connection {
         let starved = is_starved.then(|| now + STARVED_WAIT);
         [session, mux.poll_timeout(), starved, flows.circuits.poll_timeout()].into_iter().flatten().min()
     }
-
-    /// Bytes of one datagram at most.
-    pub(super) fn datagram_bytes(&self) -> usize {
-        usize::from(self.options.datagram_bytes_max)
-    }
 }

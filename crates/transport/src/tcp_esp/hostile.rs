@@ -51,7 +51,7 @@ impl Siege {
         assert_eq!(siege.events(), [ConnectionEvent::Ready, ConnectionEvent::FlowRoom(10_000)]);
         // Their first PINGs are no answers to what a test sends.
         siege.answers();
-        while siege.attacker.poll_transmit(NOW, usize::MAX, &mut Vec::new()).is_some() {}
+        while siege.attacker.poll_transmit(NOW, &mut Vec::new()).is_some() {}
         siege
     }
 
@@ -89,7 +89,7 @@ impl Siege {
         self.attacker.connections.live_mut(self.key).expect("it lives").seal(now, next_header, 0, payload);
         self.attacker.connections.note(self.key, Want::Transmit);
         let mut data = Vec::new();
-        let transmit = self.attacker.poll_transmit(now, usize::MAX, &mut data).expect("a datagram");
+        let transmit = self.attacker.poll_transmit(now, &mut data).expect("a datagram");
         let datagrams = Datagrams {
             from: address("192.0.2.1:4430"),
             to: None,
@@ -124,7 +124,7 @@ impl Siege {
     /// What the listener says in return, in packets.
     fn answers(&mut self) -> usize {
         let mut out = Vec::new();
-        std::iter::from_fn(|| self.listener.poll_transmit(NOW, usize::MAX, &mut out)).count()
+        std::iter::from_fn(|| self.listener.poll_transmit(NOW, &mut out)).count()
     }
 }
 
@@ -242,7 +242,7 @@ fn a_dialler_keeps_so_many_openings_until_the_proof_came() {
         }
         siege.listener.after(NOW, key);
         let mut data = Vec::new();
-        while let Some(transmit) = siege.listener.poll_transmit(NOW, usize::MAX, &mut data) {
+        while let Some(transmit) = siege.listener.poll_transmit(NOW, &mut data) {
             let from = address("192.0.2.1:4430");
             let data = data.drain(..).as_slice().into();
             let datagrams = Datagrams { from, to: None, ecn: 0, stride: transmit.stride, data };
@@ -300,7 +300,7 @@ fn who_closes_is_believed_and_answered_no_more() {
     }
     // It says that it is over, as often as it says so at most.
     let mut out = Vec::new();
-    while siege.listener.poll_transmit(NOW, usize::MAX, &mut out).is_some() {}
+    while siege.listener.poll_transmit(NOW, &mut out).is_some() {}
     assert_eq!(out.len() / heddle_esp::packet::sealed_len(1), 7);
     siege.listener.handle_timeout(NOW + Duration::from_secs(3));
     assert!(siege.listener.spis.is_empty() && siege.listener.connections.len() == 0);
