@@ -1,10 +1,10 @@
 //! Where endpoints meet links: datagrams in, datagrams out, and cells between connections and the core.
 //!
-//! Datagrams are taken whenever they come. What waits is decided here: flows are not read while the operator's rate for
-//! reading is used up, and cells stay in their lanes while the rate for writing is. Of either rate cells alone take
-//! something, DESTROY too, which goes at once. What a transport adds, acknowledges and repeats is not counted, as of TCP
-//! packets' headers, acknowledgements and repetitions are not: where it was, a relay over QUIC carried a tenth less than
-//! its operator allowed, and acknowledgements waited for the rate.
+//! Datagrams are taken whenever they come. What waits is decided here: flows are not read while the operator's rate
+//! for reading is used up, and cells stay in their lanes while the rate for writing is. Of either rate cells alone
+//! take something, DESTROY too, which goes at once. What a transport adds, acknowledges and repeats is not counted,
+//! as of TCP packets' headers, acknowledgements and repetitions are not. Where it was, a relay over QUIC carried a
+//! tenth less than its operator allowed, and acknowledgements waited for the rate.
 
 use crate::core::Core;
 use crate::keys::LinkKey;
