@@ -58,7 +58,7 @@ impl Association {
     fn on_chunk(&mut self, now: Instant, chunk: &Chunk<'_>) -> Result<bool, Malformed> {
         match chunk.kind {
             kind::INIT => return self.on_init(chunk).map(|()| false),
-            kind::INIT_ACK => return self.on_init_ack(now, chunk).map(|()| false),
+            kind::INIT_ACK => return self.on_init_ack(chunk).map(|()| false),
             kind::COOKIE_ECHO => self.on_cookie_echo(now, chunk.value),
             kind::COOKIE_ACK => self.on_cookie_ack(now),
             kind::ABORT => self.end(Closed::Aborted),
@@ -131,7 +131,7 @@ impl Association {
         Ok(())
     }
 
-    fn on_init_ack(&mut self, now: Instant, chunk: &Chunk<'_>) -> Result<(), Malformed> {
+    fn on_init_ack(&mut self, chunk: &Chunk<'_>) -> Result<(), Malformed> {
         if self.state != State::CookieWait {
             return Ok(());
         }
@@ -144,7 +144,7 @@ impl Association {
         self.peer = Some(Peer::of(&init, &self.options));
         (self.state, self.due.cookie_echo, self.due.init) = (State::CookieEchoed, true, false);
         self.on_step();
-        self.begin(now);
+        self.begin();
         Ok(())
     }
 
@@ -159,7 +159,7 @@ impl Association {
         self.due.cookie_ack = true;
         match self.state {
             State::Closed | State::CookieWait => {
-                self.begin(now);
+                self.begin();
                 self.establish(now);
             }
             State::CookieEchoed => self.establish(now),
@@ -175,7 +175,7 @@ impl Association {
     }
 
     /// What the peer said of itself counts from now on.
-    fn begin(&mut self, _now: Instant) {
+    fn begin(&mut self) {
         let Some(peer) = self.peer else { return };
         self.receiver.begin(peer.tsn, peer.interleaves);
         self.receiver.on_window_told(self.receiver.window_bytes());
