@@ -1,5 +1,6 @@
 //! Which TCP connections a process has, and how many sockets, as Linux' `/proc` tells it.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -23,12 +24,20 @@ pub fn connections(pid: u32) -> Result<Vec<Connection>> {
     let read = || -> io::Result<Vec<Connection>> {
         let inodes = sockets(pid)?;
         let table = fs::read_to_string(format!("/proc/{pid}/net/tcp"))?;
-        let mine = table.lines().filter_map(parse).filter(|(_, inode)| inodes.contains(inode));
-        let mut connections: Vec<Connection> = mine.map(|(connection, _)| connection).collect();
-        connections.sort_unstable();
-        Ok(connections)
+        Ok(of_the_table(&table, &inodes))
     };
     read().map_err(Error::io(format!("reading the connections of process {pid}")))
+}
+
+/// The connections of `/proc/net/tcp` that belong to the sockets with these inodes, in order and each once.
+fn of_the_table(table: &str, inodes: &[u64]) -> Vec<Connection> {
+    let mine = table.lines().filter_map(parse).filter(|(_, inode)| inodes.contains(inode));
+    let mut connections: Vec<Connection> = mine.map(|(connection, _)| connection).collect();
+    connections.sort_unstable();
+    // Between two reads of its table the kernel finds its place again by counting, and tells a socket twice when
+    // another came in before it.
+    connections.dedup();
+    connections
 }
 
 /// How many sockets a process has.
@@ -44,13 +53,14 @@ pub struct Counts {
 pub fn count(pid: u32) -> Result<Counts> {
     let read = || -> io::Result<Counts> {
         let inodes = sockets(pid)?;
-        let mut udp = 0;
+        let mut udp = HashSet::new();
         for table in ["udp", "udp6"] {
             let table = fs::read_to_string(format!("/proc/{pid}/net/{table}"))?;
-            let of = table.lines().filter_map(|line| line.split_ascii_whitespace().nth(9)?.parse().ok());
-            udp += of.filter(|inode: &u64| inodes.contains(inode)).count();
+            let of =
+                table.lines().filter_map(|line| line.split_ascii_whitespace().nth(9)?.parse::<u64>().ok());
+            udp.extend(of.filter(|inode| inodes.contains(inode)));
         }
-        Ok(Counts { all: inodes.len(), udp })
+        Ok(Counts { all: inodes.len(), udp: udp.len() })
     };
     read().map_err(Error::io(format!("counting the sockets of process {pid}")))
 }
@@ -102,6 +112,18 @@ mod tests {
         assert!(ours.contains(&Connection { local: wanted.remote, remote: wanted.local }));
         drop((here, there));
         assert!(!connections(std::process::id()).unwrap().contains(&wanted));
+    }
+
+    #[test]
+    fn a_connection_that_the_table_has_twice_is_one() {
+        let line = |inode: u64| {
+            format!(
+                "0: 0100007F:2711 0100007F:2712 01 00000000:00000000 00:00000000 00000000 0 0 {inode} 1 x\n"
+            )
+        };
+        let table = [line(7), line(8), line(7)].concat();
+        let connections = of_the_table(&table, &[7]);
+        assert_eq!(connections.len(), 1, "{connections:?}");
     }
 
     #[test]
