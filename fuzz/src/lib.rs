@@ -19,6 +19,7 @@ pub mod relay;
 pub mod sctp;
 pub mod sctp_dtls;
 pub mod shards;
+pub mod shared_tcp;
 pub mod socks;
 pub mod stream;
 pub mod tcp_esp;
@@ -48,6 +49,7 @@ pub const TARGETS: &[Target] = &[
     ("sctp", sctp::run, sctp::seeds),
     ("sctp_dtls", sctp_dtls::run, sctp_dtls::seeds),
     ("shards", shards::run, shards::seeds),
+    ("shared_tcp", shared_tcp::run, shared_tcp::seeds),
     ("socks", socks::run, socks::seeds),
     ("stream", stream::run, stream::seeds),
     ("tcp_esp", tcp_esp::run, tcp_esp::seeds),

@@ -172,6 +172,22 @@ pub struct ConnectionStats {
     pub queued_cells: u64,
 }
 
+/// Datagrams that an endpoint has dropped since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RefusedDatagrams {
+    /// Nobody of ours could have sent them.
+    pub strangers: u64,
+    /// They were for a connection, but replayed, forged, or so late that they are taken for that.
+    pub peers: u64,
+}
+
+impl core::ops::AddAssign for RefusedDatagrams {
+    fn add_assign(&mut self, more: Self) {
+        self.strangers += more.strangers;
+        self.peers += more.peers;
+    }
+}
+
 /// What the network wants of congestion control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CongestionParams {
@@ -291,4 +307,6 @@ pub trait Endpoint: Send {
     ) -> FlowState;
 
     fn stats(&self, conn: ConnId) -> ConnectionStats;
+
+    fn refused_datagrams(&self) -> RefusedDatagrams;
 }

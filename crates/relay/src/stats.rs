@@ -2,6 +2,7 @@
 //! client.
 
 use crate::admission::Granted;
+use heddle_proto::endpoint::RefusedDatagrams;
 use heddle_seam::time::Duration;
 use std::collections::BTreeMap;
 
@@ -69,6 +70,8 @@ pub struct TransportStats {
     pub links_opened: u64,
     /// How channels to relays and connections ended, by one word for the reason.
     pub links_ended: BTreeMap<&'static str, u64>,
+    /// Datagrams that were dropped. None for channels.
+    pub refused: RefusedDatagrams,
 }
 
 /// Time spent waiting, in classes that double.
@@ -143,6 +146,7 @@ impl TransportStats {
         self.links += other.links;
         self.lanes += other.lanes;
         self.links_opened += other.links_opened;
+        self.refused += other.refused;
         add_counts(&mut self.links_ended, &other.links_ended);
     }
 }

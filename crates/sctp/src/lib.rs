@@ -40,7 +40,6 @@
 //! ```
 
 mod association;
-mod crc32c;
 mod options;
 mod receive;
 pub mod reno;

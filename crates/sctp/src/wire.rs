@@ -10,13 +10,16 @@ pub mod init;
 pub mod reconfig;
 pub mod sack;
 
-use crate::crc32c::crc32c;
+use crc::{CRC_32_ISCSI, Crc, Table};
 
 /// Bytes before the first chunk.
 pub const HEADER_LEN: usize = 12;
 /// Bytes of a chunk before its value.
 pub(crate) const CHUNK_HEAD_LEN: usize = 4;
 const CHECKSUM_AT: usize = 8;
+
+/// The checksum of SCTP (RFC 9260, appendix A), which has this name in iSCSI.
+static CRC32C: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISCSI);
 
 /// Types of chunks.
 pub(crate) mod kind {
@@ -176,7 +179,9 @@ pub(crate) const fn padded(len: usize) -> usize {
 /// appendix A).
 fn checksum(packet: &[u8]) -> [u8; 4] {
     let (before, after) = packet.split_at(CHECKSUM_AT);
-    crc32c(&[before, &[0; 4], &after[4..]]).to_le_bytes()
+    let mut digest = CRC32C.digest();
+    [before, &[0; 4], &after[4..]].into_iter().for_each(|part| digest.update(part));
+    digest.finalize().to_le_bytes()
 }
 
 /// A parameter of a chunk, and what is behind it.
@@ -211,6 +216,16 @@ pub(crate) fn half(bytes: &[u8], at: usize) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// RFC 3720, appendix B.4.
+    #[test]
+    fn the_checksum_is_the_one_of_the_rfcs() {
+        let rising: Vec<u8> = (0..32).collect();
+        for (bytes, sum) in [(&[0; 32][..], 0x8a91_36aa), (&[0xff; 32], 0x62a8_ab43), (&rising, 0x46dd_794e)]
+        {
+            assert_eq!(CRC32C.checksum(bytes), sum);
+        }
+    }
 
     const HEAD: PacketHead = PacketHead { source: 9899, destination: 9899, tag: 0x0102_0304 };
 

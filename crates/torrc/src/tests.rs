@@ -267,7 +267,7 @@ fn every_error_names_its_line_and_the_mend() {
         (
             "HeddleTransports sctp",
             "torrc:1: HeddleTransports: `sctp` is not a transport: there are quic, tcp-dtls, quic-per-circuit, \
-             tcp-esp, sctp-dtls, tls",
+             tcp-esp, sctp-dtls, torchestra-dtls, imux-dtls, tls",
         ),
         (
             "HeddleTransports quic-per-circuit",

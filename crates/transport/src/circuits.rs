@@ -231,13 +231,20 @@ impl<I: Copy + Eq + Hash, F> Circuits<I, F> {
         }
     }
 
-    /// The first readable circuit lent a cell.
-    pub(crate) fn lent(&mut self, key: CircuitKey) {
-        let circuit = &mut self.slots[key];
-        if let Stage::Unborn { due } = circuit.stage {
+    /// A circuit's first cell has come.
+    pub(crate) fn bear(&mut self, key: CircuitKey) {
+        if let Some(circuit) = self.slots.get_mut(key)
+            && let Stage::Unborn { due } = circuit.stage
+        {
             self.unborn.remove(&(due, key));
             circuit.stage = Stage::Open;
         }
+    }
+
+    /// The first readable circuit lent a cell.
+    pub(crate) fn lent(&mut self, key: CircuitKey) {
+        self.bear(key);
+        let circuit = &mut self.slots[key];
         circuit.turn_cells += 1;
         if circuit.turn_cells == TURN_CELLS {
             circuit.turn_cells = 0;

@@ -3,8 +3,9 @@
 
 use crate::per_circuit::PerCircuitEndpoint;
 use crate::quic::{QuicEndpoint, QuicOptions};
-use crate::sctp_dtls::{SctpEndpoint, SctpOptions};
-use crate::tcp_dtls::{DtlsEndpoint, DtlsOptions};
+use crate::sctp_dtls::{self, SctpOptions};
+use crate::shared_tcp::{self, SharedTcpOptions};
+use crate::tcp_dtls::{self, DtlsOptions};
 use bytes::BytesMut;
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -29,6 +30,8 @@ pub enum Fuzzed {
     Dtls,
     PerCircuit,
     Sctp,
+    Imux,
+    Torchestra,
 }
 
 impl Fuzzed {
@@ -38,11 +41,11 @@ impl Fuzzed {
         let quic = || QuicEndpoint::new(QuicOptions::new(anchor), &secret, &seed).expect(GOOD);
         match self {
             Fuzzed::Quic => Box::new(quic()),
-            Fuzzed::Dtls => {
-                Box::new(DtlsEndpoint::new(DtlsOptions::new(anchor), &secret, &seed).expect(GOOD))
-            }
-            Fuzzed::Sctp => {
-                Box::new(SctpEndpoint::new(SctpOptions::new(anchor), &secret, &seed).expect(GOOD))
+            Fuzzed::Dtls => tcp_dtls::endpoint(DtlsOptions::new(anchor), &secret, &seed).expect(GOOD),
+            Fuzzed::Sctp => sctp_dtls::endpoint(SctpOptions::new(anchor), &secret, &seed).expect(GOOD),
+            Fuzzed::Imux => shared_tcp::imux(SharedTcpOptions::new(anchor), &secret, &seed).expect(GOOD),
+            Fuzzed::Torchestra => {
+                shared_tcp::torchestra(SharedTcpOptions::new(anchor), &secret, &seed).expect(GOOD)
             }
             Fuzzed::PerCircuit => Box::new(PerCircuitEndpoint::new(quic())),
         }
@@ -51,7 +54,7 @@ impl Fuzzed {
     /// Whether a stranger who sends this may be answered. Arbitrary bytes do not decrypt as a first packet of QUIC, but
     /// DTLS begins in the clear, so that the token is enough.
     fn may_answer(self, bytes: &[u8]) -> bool {
-        matches!(self, Fuzzed::Dtls | Fuzzed::Sctp)
+        matches!(self, Fuzzed::Dtls | Fuzzed::Sctp | Fuzzed::Imux | Fuzzed::Torchestra)
             && bytes.windows(TOKEN.len()).any(|window| window == TOKEN)
     }
 }

@@ -25,6 +25,7 @@ pub mod quic;
 pub mod registry;
 pub mod sctp_dtls;
 mod setup;
+pub mod shared_tcp;
 mod shared_window;
 mod silence;
 mod stamps;

@@ -24,7 +24,7 @@ use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{BODY_LEN, Body, CircId, Command};
 use heddle_proto::endpoint::{
     Backlog, CongestionParams, ConnId, ConnectionEvent, ConnectionOptions, ConnectionStats, Endpoint,
-    FlowCell, FlowState,
+    FlowCell, FlowState, RefusedDatagrams,
 };
 use heddle_proto::transport::{Isolation, Scope, Transport, TransportId};
 use heddle_seam::datagrams::{Datagrams, Transmit};
@@ -86,11 +86,6 @@ impl PerCircuitEndpoint {
             closing: BTreeSet::new(),
             body: [0; BODY_LEN],
         }
-    }
-
-    /// Datagrams that were dropped because nobody of ours could have sent them.
-    pub fn stranger_datagrams(&self) -> u64 {
-        self.quic.stranger_datagrams()
     }
 }
 
@@ -250,6 +245,10 @@ impl Endpoint for PerCircuitEndpoint {
             further::add(&mut sum, &of);
         }
         sum
+    }
+
+    fn refused_datagrams(&self) -> RefusedDatagrams {
+        self.quic.refused_datagrams()
     }
 }
 

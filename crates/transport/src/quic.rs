@@ -49,7 +49,7 @@ use gauge::Gauge;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::endpoint::{
     Backlog, CongestionParams, ConnId, ConnectionEvent, ConnectionOptions, ConnectionStats, Endpoint,
-    FlowCell, FlowState,
+    FlowCell, FlowState, RefusedDatagrams,
 };
 use heddle_proto::transport::{Isolation, Scope, Transport, TransportId};
 use heddle_seam::datagrams::{Datagrams, IdPrefix, Transmit};
@@ -155,11 +155,6 @@ impl QuicEndpoint {
             recent_ids: Recent::new(),
             strangers: 0,
         })
-    }
-
-    /// Datagrams that were dropped because nobody of ours could have sent them.
-    pub fn stranger_datagrams(&self) -> u64 {
-        self.strangers
     }
 
     /// Hands one datagram to its connection, or drops it.
@@ -340,6 +335,11 @@ impl Endpoint for QuicEndpoint {
 
     fn stats(&self, conn: ConnId) -> ConnectionStats {
         self.connections.stats(conn)
+    }
+
+    /// What QUIC drops of a peer's it does not tell.
+    fn refused_datagrams(&self) -> RefusedDatagrams {
+        RefusedDatagrams { strangers: self.strangers, peers: 0 }
     }
 }
 

@@ -3,7 +3,7 @@
 
 pub use crate::setup::{Chosen, EndpointSetup, Registered, SetupError, TransportOption};
 
-use crate::{per_circuit, quic, sctp_dtls, tcp_dtls, tcp_esp};
+use crate::{per_circuit, quic, sctp_dtls, shared_tcp, tcp_dtls, tcp_esp};
 
 /// All of them, in the order in which they are told.
 pub const TRANSPORTS: &[&Registered] = &[
@@ -12,6 +12,8 @@ pub const TRANSPORTS: &[&Registered] = &[
     &per_circuit::REGISTERED,
     &tcp_esp::REGISTERED,
     &sctp_dtls::REGISTERED,
+    &shared_tcp::TORCHESTRA_REGISTERED,
+    &shared_tcp::IMUX_REGISTERED,
 ];
 
 /// The transport of this name, in any case.

@@ -46,7 +46,7 @@ use heddle_esp::{Refused, Spi};
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::endpoint::{
     Backlog, CongestionParams, ConnId, ConnectionEvent, ConnectionOptions, ConnectionStats, Endpoint,
-    FlowCell, FlowState,
+    FlowCell, FlowState, RefusedDatagrams,
 };
 use heddle_proto::transport::{Isolation, Scope, Transport, TransportId};
 use heddle_seam::datagrams::{Datagrams, Transmit};
@@ -96,8 +96,7 @@ pub struct EspEndpoint {
     /// Bytes that all connections keep for others, and that they take themselves.
     buffered: Arc<AtomicUsize>,
     memory: Arc<AtomicUsize>,
-    strangers: u64,
-    dropped: u64,
+    refused: RefusedDatagrams,
 }
 
 impl EspEndpoint {
@@ -122,19 +121,8 @@ impl EspEndpoint {
             lent: Lent::new(),
             buffered: Arc::default(),
             memory: Arc::default(),
-            strangers: 0,
-            dropped: 0,
+            refused: RefusedDatagrams::default(),
         })
-    }
-
-    /// Datagrams that were dropped because nobody of ours could have sent them.
-    pub fn stranger_datagrams(&self) -> u64 {
-        self.strangers
-    }
-
-    /// Datagrams of associations that were dropped: replayed, forged, or so late that they are taken for forged.
-    pub fn dropped_datagrams(&self) -> u64 {
-        self.dropped
     }
 
     /// Opens one datagram, or drops it. Tells whose it was.
@@ -145,17 +133,17 @@ impl EspEndpoint {
             Arrived::KeepAlive | Arrived::Other => None,
         };
         let Some((key, connection)) = key.and_then(|key| Some((key, self.connections.live_mut(key)?))) else {
-            self.strangers += 1;
+            self.refused.strangers += 1;
             return None;
         };
         match connection.handle_datagram(now, from, datagram, &mut self.sockets) {
             Ok(()) => Some(key),
             Err(Refused::NotOurs) => {
-                self.strangers += 1;
+                self.refused.strangers += 1;
                 None
             }
             Err(_) => {
-                self.dropped += 1;
+                self.refused.peers += 1;
                 None
             }
         }
@@ -282,6 +270,10 @@ impl Endpoint for EspEndpoint {
 
     fn stats(&self, conn: ConnId) -> ConnectionStats {
         self.connections.stats(conn)
+    }
+
+    fn refused_datagrams(&self) -> RefusedDatagrams {
+        self.refused
     }
 }
 

@@ -284,8 +284,12 @@ fn replays_and_flipped_bits_end_nothing() {
     transfer(&mut world, 4, 200);
     for place in 0..2 {
         world.at(place, |end, _| {
-            let refused = end.endpoint.dropped_datagrams() + end.endpoint.stranger_datagrams();
-            assert_eq!(refused, 3 * end.datagrams as u64, "two with flipped bits and a replay of each");
+            let refused = end.endpoint.refused_datagrams();
+            assert_eq!(
+                refused.strangers + refused.peers,
+                3 * end.datagrams as u64,
+                "two with flipped bits and a replay of each"
+            );
         });
     }
 }
@@ -495,7 +499,7 @@ fn a_stranger_is_not_answered() {
             let mut out = Vec::new();
             assert!(end.endpoint.poll_stack(now, &mut out).is_none());
             assert!(end.endpoint.poll_transmit(now, &mut out).is_none());
-            assert_eq!(end.endpoint.stranger_datagrams(), number as u64 + 1);
+            assert_eq!(end.endpoint.refused_datagrams().strangers, number as u64 + 1);
         }
     });
     transfer(&mut world, 1, 5);

@@ -11,6 +11,8 @@ mod mutate;
 mod quic;
 #[path = "../../../fuzz/src/sctp_dtls.rs"]
 mod sctp_dtls;
+#[path = "../../../fuzz/src/shared_tcp.rs"]
+mod shared_tcp;
 #[path = "../../../fuzz/src/tcp_esp.rs"]
 mod tcp_esp;
 #[path = "../../../fuzz/src/tls.rs"]
@@ -32,6 +34,11 @@ fn dtls_stands() {
 #[test]
 fn sctp_dtls_stands() {
     mutate::throw(sctp_dtls::run, &sctp_dtls::seeds(), ROUNDS / 50);
+}
+
+#[test]
+fn shared_tcp_stands() {
+    mutate::throw(shared_tcp::run, &shared_tcp::seeds(), ROUNDS / 50);
 }
 
 #[test]

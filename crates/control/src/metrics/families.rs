@@ -97,6 +97,12 @@ fn transports(out: &mut Exposition, relay: &RelayStats) {
             ended.labelled(&[("transport", transport.name), ("reason", reason)], count);
         }
     }
+    let mut refused = out.counter("heddle_refused_datagrams_total", "Datagrams that were dropped");
+    for transport in relay.transports.iter().skip(1) {
+        for (of, count) in [("strangers", transport.refused.strangers), ("peers", transport.refused.peers)] {
+            refused.labelled(&[("transport", transport.name), ("of", of)], count);
+        }
+    }
     let help = "Circuits to other Heddle relays that went over TLS where a flow was wanted";
     let mut fallbacks = out.counter("heddle_fallbacks_total", help);
     for (reason, count) in &relay.fallbacks {

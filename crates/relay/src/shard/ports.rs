@@ -16,7 +16,7 @@ use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{Body, CELL_LEN, CircId, Command};
 use heddle_proto::endpoint::{
     Backlog, CongestionParams, ConnId, ConnectionEvent, ConnectionOptions, ConnectionStats, Endpoint,
-    FlowState,
+    FlowState, RefusedDatagrams,
 };
 use heddle_proto::pair::ConnKey;
 use heddle_proto::pair::offer::OfferedTransport;
@@ -358,6 +358,11 @@ impl Ports {
     /// Bytes that connections and flows take themselves.
     pub fn state_bytes(&self) -> usize {
         self.list.iter().map(|port| port.endpoint.state_bytes()).sum()
+    }
+
+    /// Datagrams that were dropped, of each endpoint.
+    pub fn refused_datagrams(&self) -> impl Iterator<Item = RefusedDatagrams> {
+        self.list.iter().map(|port| port.endpoint.refused_datagrams())
     }
 
     /// All flows, each with the place of its endpoint.

@@ -20,7 +20,12 @@ impl Relay {
     pub fn stats(&self) -> RelayStats {
         let (flow_bytes, flow_state_bytes) =
             (self.ports.buffered_bytes() as u64, self.ports.state_bytes() as u64);
-        RelayStats { flow_bytes, flow_state_bytes, ..self.core.stats() }
+        let mut stats = RelayStats { flow_bytes, flow_state_bytes, ..self.core.stats() };
+        // Channels come first.
+        for (transport, refused) in stats.transports.iter_mut().skip(1).zip(self.ports.refused_datagrams()) {
+            transport.refused = refused;
+        }
+        stats
     }
 
     /// Circuits of this shard, those that cross to another counted in both.

@@ -17,7 +17,7 @@ use heddle_proto::cell::{BODY_LEN, Body, CELL_LEN, CircId, Command};
 use heddle_proto::channel::Role;
 use heddle_proto::endpoint::{
     Backlog, CongestionParams, ConnId, ConnectionError, ConnectionEvent, ConnectionOptions, ConnectionStats,
-    Endpoint, FlowCell, FlowState,
+    Endpoint, FlowCell, FlowState, RefusedDatagrams,
 };
 use heddle_proto::transport::{Isolation, Scope, Transport, TransportId};
 use heddle_seam::datagrams::{Datagrams, Transmit};
@@ -573,6 +573,10 @@ impl Endpoint for Pipe {
 
     fn stats(&self, _: ConnId) -> ConnectionStats {
         ConnectionStats::default()
+    }
+
+    fn refused_datagrams(&self) -> RefusedDatagrams {
+        RefusedDatagrams::default()
     }
 }
 

@@ -2,9 +2,10 @@
 //! and nobody's circuit ends.
 
 use super::{Attacked, Bounds, Neighbours, create2};
+use crate::dtls::options::{POOL_BYTES_MIN, SessionOptions};
 use crate::quic::{QuicEndpoint, QuicOptions};
-use crate::sctp_dtls::{SctpEndpoint, SctpOptions};
-use crate::tcp_dtls::{DtlsEndpoint, DtlsOptions, POOL_BYTES_MIN};
+use crate::sctp_dtls::{self, SctpOptions};
+use crate::tcp_dtls::{self, DtlsOptions};
 use bytes::BytesMut;
 use heddle_proto::bucket::Limit;
 use heddle_proto::cell::create::Created2;
@@ -179,15 +180,20 @@ fn endpoint(over: Over, number: u8, max_queue_bytes: usize) -> Box<dyn Endpoint>
         }
         Over::Dtls => {
             let mut options = DtlsOptions::new(anchor);
-            options.pool_bytes_max = (max_queue_bytes / 2).clamp(POOL_BYTES_MIN, options.pool_bytes_max);
-            Box::new(DtlsEndpoint::new(options, &secret, &seed).expect(GOOD))
+            bound(&mut options.session, max_queue_bytes);
+            tcp_dtls::endpoint(options, &secret, &seed).expect(GOOD)
         }
         Over::Sctp => {
             let mut options = SctpOptions::new(anchor);
-            options.pool_bytes_max = (max_queue_bytes / 2).clamp(POOL_BYTES_MIN, options.pool_bytes_max);
-            Box::new(SctpEndpoint::new(options, &secret, &seed).expect(GOOD))
+            bound(&mut options.session, max_queue_bytes);
+            sctp_dtls::endpoint(options, &secret, &seed).expect(GOOD)
         }
     }
+}
+
+/// As a relay does that may hold so much in queues.
+fn bound(options: &mut SessionOptions, max_queue_bytes: usize) {
+    options.pool_bytes_max = (max_queue_bytes / 2).clamp(POOL_BYTES_MIN, options.pool_bytes_max);
 }
 
 struct Town {

@@ -1,7 +1,8 @@
 //! DTLS itself: dimpl, fed with records and emptied after each call.
 
+use super::DATAGRAM_BYTES_MIN;
 use super::key::{self, OurKey};
-use super::{DATAGRAM_BYTES_MIN, SessionOptions};
+use super::options::SessionOptions;
 use crate::clock::Clock;
 use crate::proof::KEY_LEN;
 use core::fmt;
@@ -211,18 +212,13 @@ fn post(outbox: &mut VecDeque<Vec<u8>>, records: &[u8]) {
 mod tests {
     use super::*;
     use crate::proof::Protocol;
-    use crate::setup::Timeouts;
     use zeroize::Zeroizing;
 
     #[allow(clippy::disallowed_methods, reason = "an anchor can be had no other way")]
     fn options() -> SessionOptions {
-        let second = Duration::from_secs(1);
         SessionOptions {
-            anchor: std::time::Instant::now(),
-            datagram_bytes_max: 1452,
-            initial_rto: second,
-            timeouts: Timeouts::default(),
-            key_records_max: 1 << 23,
+            initial_rto: Duration::from_secs(1),
+            ..SessionOptions::new(std::time::Instant::now())
         }
     }
 

@@ -22,8 +22,9 @@ use super::control::{self, Control};
 use super::engine::{Engine, News};
 use super::ids::{Records, SessionId, may_come};
 use super::key::OurKey;
+use super::options::SessionOptions;
 use super::reach::{Reach, Step};
-use super::{DATAGRAM_BYTES_MIN, SessionOptions, heads};
+use super::{DATAGRAM_BYTES_MIN, heads};
 use crate::connections::Token;
 use crate::path::Remedy;
 use crate::pings::Pings;
@@ -172,7 +173,7 @@ impl Timed for Session {
 /// What a new session is made of.
 pub(crate) struct Parts<'a> {
     pub(crate) key: &'a OurKey,
-    pub(crate) options: SessionOptions,
+    pub(crate) options: &'a SessionOptions,
     /// Where the peer's datagrams come from and ours go.
     pub(crate) peer: SocketAddr,
     pub(crate) their_id: SessionId,
@@ -189,7 +190,7 @@ impl Session {
     ) -> Result<Self, dimpl::Error> {
         let (role, secrets) = (options.role, options.secrets);
         let token = (role == Role::Initiator).then_some(secrets.token);
-        let engine = Engine::new(now, role, parts.key, &parts.options, parts.seed)?;
+        let engine = Engine::new(now, role, parts.key, parts.options, parts.seed)?;
         Ok(Session {
             role,
             engine,
@@ -203,7 +204,7 @@ impl Session {
                 connection: Zeroizing::default(),
             },
             pings: Pings::new(now, &parts.options.timeouts),
-            options: parts.options,
+            options: parts.options.clone(),
             peer: parts.peer,
             local: options.local,
             their_id: parts.their_id,

@@ -36,7 +36,7 @@ const SHORT_END_LEN: usize = 2;
 
 /// A circuit's flow.
 #[derive(Debug)]
-pub(super) struct Flow {
+pub(crate) struct Flow {
     pub(super) stream: u16,
     /// When the relay last took a cell of it, or when it began.
     pub(super) moved_at: Instant,

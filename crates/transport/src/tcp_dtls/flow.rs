@@ -9,7 +9,7 @@ const REST_BYTES_MAX: usize = 8 * FLOW_CELL_LEN;
 
 /// One flow.
 #[derive(Debug, Default)]
-pub(super) struct Flow {
+pub(crate) struct Flow {
     /// What TCP did not take of the last cell, for want of room or of memory.
     pub(super) unwritten: Vec<u8>,
     /// What TCP gave and the relay has not had, from `begin` on.

@@ -172,7 +172,7 @@ fn numbers_from_everywhere_change_nothing_for_others() {
         table.send(segment.bytes());
         table.fill(name, 2);
     }
-    assert!(table.ours.pool_bytes() < 4 << 20, "{}", table.ours.pool_bytes());
+    assert!(table.ours.buffered_bytes() < 4 << 20, "{}", table.ours.buffered_bytes());
     table.send(reset(port));
     table.assert_others_live();
 }
@@ -208,7 +208,7 @@ fn sacks_that_lie_cost_their_own_flow_only() {
         table.send(Segment { port, seq: CELL_UNITS, sack: &blocks, ..BARE }.bytes());
         table.run(20 * MS);
     }
-    assert!(table.ours.pool_bytes() < 4 << 20, "{}", table.ours.pool_bytes());
+    assert!(table.ours.buffered_bytes() < 4 << 20, "{}", table.ours.buffered_bytes());
     table.send(reset(port));
     // What was never acknowledged is in flight until a time-out has passed.
     table.run(Duration::from_secs(1));
@@ -232,7 +232,7 @@ fn a_window_that_shrinks_or_stays_shut_holds_up_its_own_flow_only() {
         let ack = table.peer.received(port);
         table.send(Segment { port, seq: CELL_UNITS, ack, window: 0, ..BARE }.bytes());
     }
-    assert!(table.ours.pool_bytes() < 2 << 20, "{}", table.ours.pool_bytes());
+    assert!(table.ours.buffered_bytes() < 2 << 20, "{}", table.ours.buffered_bytes());
     assert!(table.ours.capacity(table.conn) > 0, "others may send");
     table.assert_others_live();
 }
@@ -259,7 +259,7 @@ fn floods_of_resets_and_questions_are_answered_in_bounds() {
 #[test]
 fn what_nobody_reads_is_bounded_for_all_flows_together() {
     const FLOWS: u32 = 400;
-    let mut table = Table::new(|options| options.pool_bytes_max = 1 << 20);
+    let mut table = Table::new(|options| options.session.pool_bytes_max = 1 << 20);
     let ports: Vec<u32> = (0..FLOWS).map(|_| table.open().0).collect();
     // The operator's rate for reading is used up.
     table.reads = false;
@@ -277,7 +277,7 @@ fn what_nobody_reads_is_bounded_for_all_flows_together() {
     println!("{acknowledged} bytes were taken and not read");
     // A session's share of the half for what is received, and the first cells, which were read.
     assert!(acknowledged < (128 << 10) + FLOWS as usize * 510, "{acknowledged}");
-    assert!(table.ours.pool_bytes() < 128 << 10, "{}", table.ours.pool_bytes());
+    assert!(table.ours.buffered_bytes() < 128 << 10, "{}", table.ours.buffered_bytes());
     table.reads = true;
     table.run(10 * MS);
     table.assert_others_live();
@@ -286,7 +286,7 @@ fn what_nobody_reads_is_bounded_for_all_flows_together() {
 #[test]
 fn what_is_out_of_order_leaves_memory_for_what_is_not() {
     const FLOWS: u32 = 100;
-    let mut table = Table::new(|options| options.pool_bytes_max = 1 << 20);
+    let mut table = Table::new(|options| options.session.pool_bytes_max = 1 << 20);
     let ports: Vec<u32> = (0..FLOWS).map(|_| table.open().0).collect();
     let payload = [Command::RELAY.0; 6 * UNIT];
     for gap in 1..50 {
@@ -294,14 +294,14 @@ fn what_is_out_of_order_leaves_memory_for_what_is_not() {
             table.send(Segment { port, seq: CELL_UNITS + 7 * gap, payload: &payload, ..BARE }.bytes());
         }
     }
-    let used = table.ours.pool_bytes();
+    let used = table.ours.buffered_bytes();
     assert!((64 << 10..80 << 10).contains(&used), "{used}");
     table.assert_others_live();
     // Their ends give it back.
     for port in ports {
         table.send(reset(port));
     }
-    assert_eq!(table.ours.pool_bytes(), 0);
+    assert_eq!(table.ours.buffered_bytes(), 0);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::matrix::{marking_codel, marks_shorten_the_queue};
 use crate::source::Source;
 use heddle_netem::DirectionOptions;
 use heddle_seam::time::Instant;
-use heddle_transport::tcp_dtls::{CongestionControl, DtlsOptions};
+use heddle_transport::tcp_dtls::{CongestionControl, DtlsOptions, SessionOptions};
 
 const MARKED: u8 = 3;
 
@@ -95,7 +95,7 @@ fn a_path_that_makes_nonsense_of_marks_gets_none_and_carries_as_much() {
 
 #[test]
 fn where_the_system_sends_plain_datagrams_none_can_be_marked() {
-    let plain = DtlsOptions::plain(crate::bench::anchor());
+    let plain = DtlsOptions { session: SessionOptions::plain(crate::bench::anchor()), ..options() };
     let (cells, sent) = bulk_altered(&plain, |_| true);
     assert!(cells > 20_000, "{cells}");
     assert!(sent.iter().all(|sent| sent.ecn == 0));

@@ -36,7 +36,8 @@ fn star() -> Bench {
         wires: vec![wire("greedy"), wire("other")],
         default_wire: None,
     };
-    let options = DtlsOptions { pool_bytes_max: POOL_BYTES, ..DtlsOptions::new(anchor()) };
+    let mut options = DtlsOptions::new(anchor());
+    options.session.pool_bytes_max = POOL_BYTES;
     Bench::new(&wires, &options, 1)
 }
 

@@ -55,7 +55,7 @@ pub fn bulk_by(
     Share {
         bits_per_s: cells as f64 * 510.0 * 8.0 / seconds as f64,
         rtt_ms: stats.rtt_ns as f64 / MS as f64,
-        dropped: bench.ends[1].endpoint.dropped_datagrams() as f64 / sent,
+        dropped: bench.ends[1].endpoint.refused_datagrams().peers as f64 / sent,
         again: stats.lost_packets as f64 / sent,
     }
 }
@@ -97,7 +97,8 @@ fn reordering_within_the_window_loses_nothing() {
 
 #[test]
 fn keys_grow_old_and_are_changed() {
-    let options = DtlsOptions { key_records_max: 100, ..options() };
+    let mut options = options();
+    options.session.key_records_max = 100;
     let there = DirectionOptions { loss: Loss::Bernoulli { probability: 0.02 }, ..delay(10 * MS) };
     let mut bench = Bench::pair(there, &options);
     let (a, b) = bench.open(0, 1);

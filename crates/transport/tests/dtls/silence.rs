@@ -20,7 +20,7 @@ fn without_the_token_nothing_is_answered() {
     }
     // A bare hello, as a scanner sends it.
     assert_eq!(answers(&mut bench, 1, addr(0), &hello[TOKEN_LEN..]), 0);
-    assert_eq!(bench.ends[1].endpoint.stranger_datagrams(), TOKEN_LEN as u64 * 8 + 1);
+    assert_eq!(bench.ends[1].endpoint.refused_datagrams().strangers, TOKEN_LEN as u64 * 8 + 1);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn a_reset_cannot_be_forged_and_another_id_is_anothers() {
         other[bit / 8] ^= 1 << (bit % 8);
         assert_eq!(answers(&mut bench, 1, addr(0), &other), 0);
     }
-    assert_eq!(bench.ends[1].endpoint.stranger_datagrams(), ID_LEN as u64 * 8);
+    assert_eq!(bench.ends[1].endpoint.refused_datagrams().strangers, ID_LEN as u64 * 8);
     // The right id from another port of the peer's address is not the peer.
     let elsewhere = SocketAddr::new(addr(0).ip(), 1);
     assert_eq!(answers(&mut bench, 1, elsewhere, &last.data), 0);

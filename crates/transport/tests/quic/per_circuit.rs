@@ -1,14 +1,12 @@
 //! A connection for each circuit: that cells pass, and how connections come, go, and are bounded.
 
-use crate::bench::{
-    Bench, End, MS, Options, S, Sent, Tested, addr, anchor, awaited, body, delay, dialled, options,
-};
+use crate::bench::{Bench, End, MS, Options, S, Sent, addr, anchor, awaited, body, delay, dialled, options};
 use crate::circuits::{destroy_body, numbers};
 use crate::source::Source;
 use heddle_netem::{DirectionOptions, Jitter, Loss};
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{CircId, Command};
-use heddle_proto::endpoint::{ConnId, ConnectionError, ConnectionEvent, FlowState};
+use heddle_proto::endpoint::{ConnId, ConnectionError, ConnectionEvent, Endpoint, FlowState};
 use heddle_seam::rng::Seed;
 use heddle_seam::time::Instant;
 use heddle_transport::fuzz_endpoint::{Fuzzed, flows};
@@ -26,15 +24,9 @@ const CONNECTIONS_MAX: u32 = 256;
 struct PerCircuit(QuicOptions);
 
 impl Options for PerCircuit {
-    fn endpoint(self, secret: &Zeroizing<[u8; 32]>, seed: &Seed) -> Box<dyn Tested> {
+    fn endpoint(self, secret: &Zeroizing<[u8; 32]>, seed: &Seed) -> Box<dyn Endpoint> {
         let quic = QuicEndpoint::new(self.0, secret, seed).expect("good options");
         Box::new(PerCircuitEndpoint::new(quic))
-    }
-}
-
-impl Tested for PerCircuitEndpoint {
-    fn stranger_datagrams(&self) -> u64 {
-        PerCircuitEndpoint::stranger_datagrams(self)
     }
 }
 
@@ -249,7 +241,7 @@ fn what_was_overheard_of_further_connections_is_worth_nothing() {
     assert!(initials.len() > 2 * SPARES as usize, "each connection begins with a token of its own");
     let stranger = "192.0.2.9:443".parse().expect("an address");
     for (from, counted) in [(stranger, true), (addr(0), false)] {
-        let before = bench.ends[1].endpoint.stranger_datagrams();
+        let before = bench.ends[1].endpoint.refused_datagrams().strangers;
         bench.record = Some(Vec::new());
         for sent in &initials {
             bench.deliver(1, Sent { from, ..(*sent).clone() });
@@ -257,7 +249,7 @@ fn what_was_overheard_of_further_connections_is_worth_nothing() {
         bench.run_for(MS, &mut ());
         let answers = bench.record.take().expect("it was recorded");
         assert!(answers.iter().all(|answer| answer.data[0] & 0x80 == 0), "no handshake");
-        let after = bench.ends[1].endpoint.stranger_datagrams();
+        let after = bench.ends[1].endpoint.refused_datagrams().strangers;
         assert!(!counted || after - before == initials.len() as u64);
     }
 }

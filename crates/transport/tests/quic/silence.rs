@@ -50,5 +50,5 @@ fn packets_for_connections_that_never_were_get_no_reset() {
         packet[0] = 0x40 | packet[0] & 0x3f;
         assert_eq!(answers(&mut bench, 1, addr(0), &packet), 0);
     }
-    assert_eq!(bench.ends[1].endpoint.stranger_datagrams(), 50);
+    assert_eq!(bench.ends[1].endpoint.refused_datagrams().strangers, 50);
 }

@@ -1,12 +1,10 @@
 //! How circuits of `sctp-dtls` share a wire, with TCP and with other transports, and what losses cost them.
 
-use crate::bench::{Bench, End, MS, Options, S, anchor, body, dialled, options};
+use crate::bench::{anchor, options};
 use crate::loads::{ceilings, ceilings_are_kept, dtls, jain, quic, run, sctp, tcp};
+use crate::lone::lone_cells_ms;
 use crate::matrix::{of_seeds, wire_10mbit};
-use crate::source::Source;
 use heddle_netem::{DirectionOptions, Loss};
-use heddle_proto::cell::Command;
-use heddle_seam::time::Instant;
 use heddle_transport::tcp_dtls::DtlsOptions;
 
 #[test]
@@ -46,45 +44,11 @@ fn one_lost_in_a_thousand_costs_a_tenth_at_most() {
     }
 }
 
-/// How late cells of a circuit are that sends one now and then, beside six that send as much as they may: the ninth of
-/// ten, in milliseconds.
-fn lone_cells_ms(options: &impl Options) -> f64 {
-    const EVERY_NS: u64 = 100 * MS;
-    let mut bench = Bench::pair(wire_10mbit(), options);
-    let (a, _) = bench.open_ready();
-    let bulk: Vec<_> = (1..=6).map(dialled).collect();
-    let mut source = Source::new(0, a, &bulk, u32::MAX);
-    let (mut sent, mut late): (Vec<Instant>, Vec<f64>) = (Vec::new(), Vec::new());
-    let mut theirs = None;
-    let mut due = bench.now;
-    let end = bench.now.plus_ns(40 * S);
-    bench.run_until(end, &mut |now: Instant, ends: &mut [End]| {
-        if now >= due && ends[0].endpoint.capacity(a) > 0 {
-            let command = if sent.is_empty() { Command::CREATE2 } else { Command::RELAY };
-            ends[0].endpoint.send(now, a, dialled(7), command, &body(7_000_000 + sent.len() as u32));
-            sent.push(now);
-            due = now.plus_ns(EVERY_NS);
-        }
-        source.step(now, ends);
-        for got in ends[1].cells.drain(..) {
-            if got.command == Command::CREATE2 && got.number == 7_000_000 {
-                theirs = Some(got.circ_id);
-            }
-            if Some(got.circ_id) == theirs {
-                let begun = sent[(got.number - 7_000_000) as usize];
-                late.push(now.since(begun).as_secs_f64() * 1e3);
-            }
-        }
-    });
-    assert!(late.len() > 200, "{}", late.len());
-    late.sort_by(f64::total_cmp);
-    late[late.len() * 9 / 10]
-}
-
 /// What the paper asks of SCTP: whether it is fair to streams that send little.
 #[test]
 fn a_circuit_that_sends_little_waits_no_longer_than_over_tcp_dtls() {
-    let (sctp, dtls) = (lone_cells_ms(&options()), lone_cells_ms(&DtlsOptions::new(anchor())));
+    let (sctp, dtls) =
+        (lone_cells_ms(wire_10mbit(), &options()), lone_cells_ms(wire_10mbit(), &DtlsOptions::new(anchor())));
     println!("a cell now and then beside bulk: {sctp:.1} ms, over tcp-dtls {dtls:.1} ms");
     assert!(sctp <= dtls * 1.15, "{sctp} {dtls}");
 }

@@ -11,6 +11,8 @@ mod lengths;
 mod lives;
 #[path = "../support/loads.rs"]
 mod loads;
+#[path = "../support/lone.rs"]
+mod lone;
 #[path = "../support/matrix.rs"]
 mod matrix;
 #[path = "../support/observed.rs"]

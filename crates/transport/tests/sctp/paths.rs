@@ -29,7 +29,7 @@ fn bulk(there: &DirectionOptions) -> (f64, u64) {
             ends[1].cells.clear();
         });
     }
-    (cells as f64 * 510.0 * 8.0 / 20.0, bench.ends[1].endpoint.dropped_datagrams())
+    (cells as f64 * 510.0 * 8.0 / 20.0, bench.ends[1].endpoint.refused_datagrams().peers)
 }
 
 #[test]
@@ -57,7 +57,8 @@ fn marks_of_a_router_shorten_the_queue() {
 
 #[test]
 fn keys_grow_old_and_are_changed() {
-    let options = SctpOptions { key_records_max: 100, ..options() };
+    let mut options = options();
+    options.session.key_records_max = 100;
     let there = DirectionOptions { loss: Loss::Bernoulli { probability: 0.02 }, ..delay(10 * MS) };
     let mut bench = Bench::pair(there, &options);
     let (a, b) = bench.open(0, 1);

@@ -14,8 +14,8 @@ use heddle_seam::datagrams::{Datagrams, Transmit};
 use heddle_seam::rng::Seed;
 use heddle_seam::time::Instant;
 use heddle_transport::quic::{QuicEndpoint, QuicOptions};
-use heddle_transport::sctp_dtls::{SctpEndpoint, SctpOptions};
-use heddle_transport::tcp_dtls::{DtlsEndpoint, DtlsOptions};
+use heddle_transport::sctp_dtls::{self, SctpOptions};
+use heddle_transport::tcp_dtls::{self, DtlsOptions};
 use zeroize::Zeroizing;
 
 pub const MS: u64 = 1_000_000;
@@ -62,69 +62,32 @@ pub struct Got {
     pub number: u32,
 }
 
-/// What tests want of an endpoint besides.
-pub trait Tested: Endpoint {
-    fn stranger_datagrams(&self) -> u64;
-
-    /// Datagrams that DTLS dropped.
-    #[allow(dead_code, reason = "QUIC has no such count")]
-    fn dropped_datagrams(&self) -> u64 {
-        0
-    }
-}
-
-impl Tested for QuicEndpoint {
-    fn stranger_datagrams(&self) -> u64 {
-        QuicEndpoint::stranger_datagrams(self)
-    }
-}
-
-impl Tested for DtlsEndpoint {
-    fn stranger_datagrams(&self) -> u64 {
-        DtlsEndpoint::stranger_datagrams(self)
-    }
-
-    fn dropped_datagrams(&self) -> u64 {
-        DtlsEndpoint::dropped_datagrams(self)
-    }
-}
-
-impl Tested for SctpEndpoint {
-    fn stranger_datagrams(&self) -> u64 {
-        SctpEndpoint::stranger_datagrams(self)
-    }
-
-    fn dropped_datagrams(&self) -> u64 {
-        SctpEndpoint::dropped_datagrams(self)
-    }
-}
-
 /// Options that endpoints are made with.
 pub trait Options: Clone {
-    fn endpoint(self, secret: &Zeroizing<[u8; 32]>, seed: &Seed) -> Box<dyn Tested>;
+    fn endpoint(self, secret: &Zeroizing<[u8; 32]>, seed: &Seed) -> Box<dyn Endpoint>;
 }
 
 impl Options for QuicOptions {
-    fn endpoint(self, secret: &Zeroizing<[u8; 32]>, seed: &Seed) -> Box<dyn Tested> {
+    fn endpoint(self, secret: &Zeroizing<[u8; 32]>, seed: &Seed) -> Box<dyn Endpoint> {
         Box::new(QuicEndpoint::new(self, secret, seed).expect("good options"))
     }
 }
 
 impl Options for DtlsOptions {
-    fn endpoint(self, secret: &Zeroizing<[u8; 32]>, seed: &Seed) -> Box<dyn Tested> {
-        Box::new(DtlsEndpoint::new(self, secret, seed).expect("good options"))
+    fn endpoint(self, secret: &Zeroizing<[u8; 32]>, seed: &Seed) -> Box<dyn Endpoint> {
+        tcp_dtls::endpoint(self, secret, seed).expect("good options")
     }
 }
 
 impl Options for SctpOptions {
-    fn endpoint(self, secret: &Zeroizing<[u8; 32]>, seed: &Seed) -> Box<dyn Tested> {
-        Box::new(SctpEndpoint::new(self, secret, seed).expect("good options"))
+    fn endpoint(self, secret: &Zeroizing<[u8; 32]>, seed: &Seed) -> Box<dyn Endpoint> {
+        sctp_dtls::endpoint(self, secret, seed).expect("good options")
     }
 }
 
 /// One endpoint with what came out of it.
 pub struct End {
-    pub endpoint: Box<dyn Tested>,
+    pub endpoint: Box<dyn Endpoint>,
     pub host: usize,
     pub addr: SocketAddr,
     pub events: Vec<(ConnId, ConnectionEvent)>,

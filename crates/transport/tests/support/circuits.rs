@@ -131,7 +131,7 @@ fn a_flow_begins_with_create2_and_carries_nothing_but_circuits() {
         assert_eq!(bench.ends[1].cells, [], "{first}");
         assert_eq!(only_destroy(&mut bench.ends[0], dialled(5)), DestroyReason::PROTOCOL);
     }
-    for later in [Command::CREATE2, Command::NETINFO, Command::VPADDING, Command::PADDING_NEGOTIATE] {
+    for later in [Command::CREATE2, Command::PADDING, Command::NETINFO, Command::VPADDING] {
         let mut bench = Bench::pair(delay(10 * MS), &options());
         let (a, _, theirs) = one_circuit(&mut bench);
         let now = bench.now;

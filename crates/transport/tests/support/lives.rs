@@ -44,7 +44,7 @@ fn a_dialler_that_nobody_awaits_gives_up() {
     bench.ends[0].endpoint.open(bench.now, here);
     bench.run_for(11 * S, &mut ());
     assert_eq!(outcome(&bench.ends[0]), ConnectionEvent::Ended(ConnectionError::NoAnswer));
-    assert!(bench.ends[1].endpoint.stranger_datagrams() > 0);
+    assert!(bench.ends[1].endpoint.refused_datagrams().strangers > 0);
     bench.run_for(60 * S, &mut ());
     assert_eq!(bench.ends[0].endpoint.poll_timeout(), None, "nothing is left of it");
 }

@@ -1,10 +1,10 @@
 //! Connections that share a wire, each with as much to send as it may.
 
-use crate::bench::{Bench, End, MS, Options, S, Tested, anchor, body, dialled};
+use crate::bench::{Bench, End, MS, Options, S, anchor, body, dialled};
 use crate::tcp::TcpFlow;
 use heddle_netem::{DirectionOptions, HostId, HostOptions, Loss, Rate, TopologyOptions, WireOptions};
 use heddle_proto::cell::Command;
-use heddle_proto::endpoint::{CongestionParams, ConnId, ConnectionEvent, FlowState};
+use heddle_proto::endpoint::{CongestionParams, ConnId, ConnectionEvent, Endpoint, FlowState};
 use heddle_seam::rng::Seed;
 use heddle_seam::time::{Duration, Instant};
 use heddle_transport::quic::{self, QuicOptions};
@@ -27,7 +27,7 @@ pub enum Control {
 }
 
 impl Options for Control {
-    fn endpoint(self, secret: &Zeroizing<[u8; 32]>, seed: &Seed) -> Box<dyn Tested> {
+    fn endpoint(self, secret: &Zeroizing<[u8; 32]>, seed: &Seed) -> Box<dyn Endpoint> {
         match self {
             Control::Quic(congestion) => {
                 let options = QuicOptions::new(anchor());

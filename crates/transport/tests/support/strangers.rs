@@ -42,7 +42,7 @@ fn a_hello_from_elsewhere_is_not_answered_even_with_the_token() {
     let hello = &overheard[0];
     assert_eq!(hello.from, addr(0));
     assert_eq!(answers(&mut bench, 1, STRANGER, &hello.data), 0);
-    assert_eq!(bench.ends[1].endpoint.stranger_datagrams(), 1);
+    assert_eq!(bench.ends[1].endpoint.refused_datagrams().strangers, 1);
     // From the peer's address it is: that is what the listener waits for, and a translator may change the port.
     let translated = SocketAddr::new(addr(0).ip(), 12345);
     bench.deliver(1, Sent { from: translated, to: addr(1), ecn: 0, data: hello.data.clone() });
@@ -103,7 +103,7 @@ fn a_peer_cannot_speak_on_anothers_connection() {
         let mut forged = sent.data.clone();
         forged[ID.end..].fill(7);
         assert_eq!(answers(&mut bench, 1, addr(2), &forged), 0);
-        assert_eq!(bench.ends[1].endpoint.stranger_datagrams(), number);
+        assert_eq!(bench.ends[1].endpoint.refused_datagrams().strangers, number);
     }
 }
 

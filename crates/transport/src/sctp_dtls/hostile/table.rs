@@ -87,7 +87,7 @@ pub(super) struct Table {
 impl Peer {
     fn dial(options: &SctpOptions, listener: [u8; 32], key: &OurKey) -> Peer {
         let session =
-            Engine::new(Instant::ZERO, Role::Initiator, key, &options.session(), 3).expect("good options");
+            Engine::new(Instant::ZERO, Role::Initiator, key, &options.session, 3).expect("good options");
         let secrets = secrets();
         let id = session_ids(&secrets)[0];
         let PairSecrets { token, dialler_proof, listener_proof } = secrets;

@@ -5,8 +5,8 @@ use crate::attacked::siege::{self, Holes, IN_VAIN, Siege};
 use crate::attacked::{Attacked, Bounds, Neighbours, SCARCE};
 use crate::circuits::FLOW_CELL_LEN;
 use crate::dtls::key::OurKey;
-use crate::tcp_dtls::PROTOCOL;
-use crate::tcp_dtls::{DtlsEndpoint, DtlsOptions, POOL_BYTES_MIN};
+use crate::dtls::options::POOL_BYTES_MIN;
+use crate::tcp_dtls::{self, DtlsOptions, PROTOCOL};
 use heddle_proto::cell::Command;
 use heddle_proto::endpoint::Endpoint;
 use heddle_seam::rng::Seed;
@@ -39,9 +39,10 @@ impl siege::Peers for Peers {
     fn endpoint(bounds: &Bounds) -> Box<dyn Endpoint> {
         let mut options = options();
         // As a relay sets it.
-        options.pool_bytes_max = (bounds.max_queue_bytes / 2).clamp(POOL_BYTES_MIN, options.pool_bytes_max);
-        let dtls = DtlsEndpoint::new(options, &Zeroizing::new([1; 32]), &Seed::from_number(1));
-        Box::new(dtls.expect("good options"))
+        let pool_bytes_max = &mut options.session.pool_bytes_max;
+        *pool_bytes_max = (bounds.max_queue_bytes / 2).clamp(POOL_BYTES_MIN, *pool_bytes_max);
+        let dtls = tcp_dtls::endpoint(options, &Zeroizing::new([1; 32]), &Seed::from_number(1));
+        dtls.expect("good options")
     }
 
     fn dial(siege: &mut Siege<Self>, number: u8) {

@@ -91,7 +91,7 @@ impl Peer {
         secrets: PairSecrets,
     ) -> Peer {
         let session =
-            Engine::new(Instant::ZERO, Role::Initiator, key, &options.session(), 3).expect("good options");
+            Engine::new(Instant::ZERO, Role::Initiator, key, &options.session, 3).expect("good options");
         let id = session_ids(&secrets)[0];
         let PairSecrets { token, dialler_proof, listener_proof } = secrets;
         let proofs = Proofs {

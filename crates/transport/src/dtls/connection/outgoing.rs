@@ -1,26 +1,22 @@
 //! What leaves: datagrams, in the order in which they are wanted.
 
 use super::{Connection, Open, State};
-use crate::circuits::FLOW_CELL_LEN;
+use crate::dtls::tunnelled::{Packet, Tunnelled};
 use heddle_seam::datagrams::Transmit;
 use heddle_seam::stopwatch::{Step, Stopwatch};
 use heddle_seam::time::Instant;
-use heddle_utcp::compact::{Content as SegmentContent, HEADER_BYTES, PADDING};
-
-/// What is in a datagram with one cell and nothing else. The end of a circuit is as long.
-const LONE_CELL_BYTES: usize = HEADER_BYTES + FLOW_CELL_LEN;
 
 /// What is in a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Content {
     /// Something of the session's own, or of DTLS.
     Own,
-    Segments,
+    Packet,
 }
 
-impl Connection {
+impl<T: Tunnelled> Connection<T> {
     /// Appends the next batch of datagrams to `out`.
-    pub(in crate::tcp_dtls) fn poll_transmit(
+    pub(in crate::dtls) fn poll_transmit(
         &mut self,
         now: Instant,
         datagrams_max: usize,
@@ -39,7 +35,7 @@ impl Connection {
                 break;
             }
             self.counts.sent_datagrams += 1;
-            if let (Content::Segments, State::Open(open)) = (content, &mut self.state) {
+            if let (Content::Packet, State::Open(open)) = (content, &mut self.state) {
                 open.heads.on_sent(now, ecn);
             }
             self.counts.sent_bytes += len as u64;
@@ -54,7 +50,7 @@ impl Connection {
         (stride > 0).then_some(Transmit { to, from, ecn, stride })
     }
 
-    /// Appends one datagram: what was kept, what the session itself says, and then flows' segments.
+    /// Appends one datagram: what was kept, what the session itself says, and then a packet of what it carries.
     fn next_datagram(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Content> {
         if let Some((content, kept)) = self.kept.take() {
             out.extend_from_slice(&kept);
@@ -67,25 +63,18 @@ impl Connection {
             self.on_events(now, 0);
         }
         let State::Open(open) = &mut self.state else { return None };
-        let Open { heads, mux, flows, segments, .. } = &mut **open;
-        segments.clear();
-        let waiting_bytes = mux.shared_window().map_or(0, |[_, _, ready_bytes]| ready_bytes);
-        let written = heads.write(now, waiting_bytes, segments);
-        let content = mux.poll_datagram(now, segments);
-        flows.on_events(now, mux);
-        let lone_cell_bytes = written.bytes + LONE_CELL_BYTES;
-        if content == Some(SegmentContent::Ends) && segments.len() < lone_cell_bytes {
-            segments.push(PADDING);
-            segments.resize(lone_cell_bytes, 0);
-        }
-        // What only acknowledges asks for nothing, and resets are repeated by TCP itself.
-        let is_question = content == Some(SegmentContent::Payload);
-        let is_sealed = content.is_some() && self.session.seal(now, segments, is_question, out);
+        let Open { heads, tunnelled, packet, .. } = &mut **open;
+        packet.clear();
+        let waiting_bytes = tunnelled.window().map_or(0, |window| window.waiting_bytes);
+        let written = heads.write(now, waiting_bytes, packet);
+        let content = tunnelled.poll_packet(now, written.bytes, packet);
+        let is_sealed =
+            content.is_some_and(|content| self.session.seal(now, packet, content == Packet::Asks, out));
         if is_sealed {
             heads.on_sealed(written);
         } else {
             self.on_events(now, 0);
         }
-        is_sealed.then_some(Content::Segments)
+        is_sealed.then_some(Content::Packet)
     }
 }

@@ -1,42 +1,37 @@
-//! One connection: a DTLS session, and once it is open, a TCP connection in it for each circuit.
+//! One connection: a DTLS session, and once it is open, in it what carries its circuits.
 
 mod outgoing;
 mod room;
 mod served;
 
-use super::flows::Flows;
-use super::options::{ACK_DELAY, CongestionControl, DtlsOptions};
+use super::heads::{self, Heads};
+use super::room_bytes;
+use super::session::{Parts as SessionParts, Session, SessionEvent, Taken};
+use super::tunnelled::{Opening, Tunnelled};
 use crate::congestion::{Ceiling, WayBack};
-use crate::dtls::heads::{self, Heads};
-use crate::dtls::room_bytes;
-use crate::dtls::session::{Parts as SessionParts, Session, SessionEvent, Taken};
-use crate::shared_window::SharedOfSession;
 use crate::state::Part;
 use core::net::SocketAddr;
 use core::sync::atomic::AtomicUsize;
-use heddle_proto::endpoint::{ConnectionError, ConnectionOptions};
+use heddle_proto::endpoint::ConnectionOptions;
 use heddle_seam::time::{Duration, Instant};
-use heddle_utcp::BufferPool;
-use heddle_utcp::compact::Mux;
 use outgoing::Content;
 use std::sync::Arc;
 
-/// How soon to look again whether the pool has memory.
+/// How soon to look again whether there is memory.
 const STARVED_WAIT: Duration = Duration::from_millis(10);
 
-/// How a datagram came: bytes with its head, and the codepoint of its IP header. No bytes stand for none.
-#[derive(Clone, Copy, Debug, Default)]
+/// How a datagram came: bytes with its head, and the codepoint of its IP header.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
     pub(super) bytes: usize,
     pub(super) ecn: u8,
 }
 
-pub(crate) struct Connection {
+pub(crate) struct Connection<T: Tunnelled> {
     session: Session,
-    options: DtlsOptions,
     /// What it takes itself.
     memory: Part,
-    state: State,
+    state: State<T>,
     /// A datagram that did not fit the last batch, and what it is.
     kept: Option<(Content, Vec<u8>)>,
     notices: Notices,
@@ -44,29 +39,27 @@ pub(crate) struct Connection {
 }
 
 /// As its session stands.
-enum State {
-    Establishing(Box<Establishing>),
-    Open(Box<Open>),
+enum State<T: Tunnelled> {
+    Establishing(Box<Establishing<T>>),
+    Open(Box<Open<T>>),
     Over,
 }
 
 /// What it is opened with.
-struct Establishing {
+struct Establishing<T: Tunnelled> {
     heads: Heads,
+    options: T::Options,
     ceiling: Ceiling,
-    /// That of the endpoint.
-    pool: BufferPool,
+    memory: T::Memory,
+    lot: T::Lot,
 }
 
 /// What there is while the session is open.
-struct Open {
+struct Open<T> {
     heads: Heads,
-    /// Its share of the endpoint's.
-    pool: BufferPool,
-    mux: Mux,
-    flows: Flows,
-    /// Where datagrams are put together before they are sealed.
-    segments: Vec<u8>,
+    tunnelled: T,
+    /// Where packets are put together before they are sealed.
+    packet: Vec<u8>,
     way_back: WayBack,
     /// Since when the circuits are counted that share the window.
     epoch_since: Instant,
@@ -76,7 +69,8 @@ struct Open {
 
 #[derive(Default)]
 struct Notices {
-    ready: bool,
+    /// Whether the relay has heard that circuits may be opened.
+    told_ready: bool,
     capacity: bool,
 }
 
@@ -88,28 +82,30 @@ struct Counts {
 }
 
 /// What a new connection is made of.
-pub(super) struct Parts<'a> {
+pub(super) struct Parts<'a, T: Tunnelled> {
     pub(super) session: SessionParts<'a>,
-    pub(super) options: &'a DtlsOptions,
+    pub(super) options: &'a T::Options,
     pub(super) ceiling: &'a Ceiling,
-    pub(super) pool: &'a BufferPool,
+    pub(super) memory: &'a T::Memory,
+    pub(super) lot: T::Lot,
     pub(super) state: &'a Arc<AtomicUsize>,
 }
 
-impl Connection {
+impl<T: Tunnelled> Connection<T> {
     pub(super) fn new(
         now: Instant,
-        parts: Parts<'_>,
+        parts: Parts<'_, T>,
         options: ConnectionOptions,
     ) -> Result<Self, dimpl::Error> {
         let establishing = Establishing {
-            heads: Heads::new(now, parts.options.marks_ecn),
+            heads: Heads::new(now, parts.options.as_ref().marks_ecn),
+            options: parts.options.clone(),
             ceiling: parts.ceiling.clone(),
-            pool: parts.pool.clone(),
+            memory: parts.memory.clone(),
+            lot: parts.lot,
         };
         let mut connection = Connection {
             session: Session::new(now, parts.session, options)?,
-            options: parts.options.clone(),
             memory: Part::of(parts.state),
             state: State::Establishing(Box::new(establishing)),
             kept: None,
@@ -120,7 +116,7 @@ impl Connection {
         Ok(connection)
     }
 
-    fn open(&self) -> Option<&Open> {
+    fn open(&self) -> Option<&Open<T>> {
         match &self.state {
             State::Open(open) => Some(open),
             State::Establishing(_) | State::Over => None,
@@ -155,73 +151,69 @@ impl Connection {
             }
         }
         if self.session.is_over() {
-            (self.state, self.kept, self.notices) = (State::Over, None, Notices::default());
+            (self.state, self.kept, self.notices.capacity) = (State::Over, None, false);
         }
     }
 
-    fn on_open(&mut self, now: Instant, room_bytes: u16, flows_max: u32) {
+    /// The peer permits `ours_max` flows.
+    fn on_open(&mut self, now: Instant, packet_bytes_max: u16, ours_max: u32) {
         // A session opens once.
         let State::Establishing(establishing) = core::mem::replace(&mut self.state, State::Over) else {
             return;
         };
-        let Establishing { heads, ceiling, pool } = *establishing;
-        let pool = pool.session();
-        let options = self.options.mux(room_bytes, self.session.flows_max());
-        let mux = match self.options.congestion {
-            CongestionControl::Shared => {
-                let shared = |mss_bytes| SharedOfSession::new(now, mss_bytes, ACK_DELAY, ceiling);
-                Mux::with_controller(options, pool.clone(), |mss_bytes| Box::new(shared(mss_bytes)))
-            }
-            CongestionControl::Cubic | CongestionControl::Reno => Mux::new(options, pool.clone()),
+        let Establishing { heads, options, ceiling, memory, lot } = *establishing;
+        let opening = Opening {
+            options: &options,
+            memory: &memory,
+            lot,
+            ceiling,
+            role: self.session.role(),
+            packet_bytes_max,
+            ours_max,
+            theirs_max: self.session.flows_max(),
         };
-        let (role, timeout) = (self.session.role(), self.options.timeouts.first_cell);
         self.state = State::Open(Box::new(Open {
             heads,
-            mux,
-            flows: Flows::new(role, flows_max, timeout, pool.clone()),
-            pool,
-            segments: Vec::new(),
+            tunnelled: T::open(now, opening),
+            packet: Vec::new(),
             way_back: WayBack::default(),
             epoch_since: now,
             is_full: false,
         }));
-        self.notices.ready = true;
     }
 
     fn on_record(&mut self, now: Instant, end: usize, codepoint: u8) {
         let (State::Open(open), Some(read)) = (&mut self.state, heads::read(self.session.record(end))) else {
             return;
         };
-        let Open { heads, mux, flows, way_back, .. } = &mut **open;
-        if let Some(controller) = mux.controller_mut() {
+        let Open { heads, tunnelled, way_back, .. } = &mut **open;
+        if let Some(controller) = tunnelled.controller_mut() {
             let wait = way_back.on_packet(now, read.stamp, Duration::ZERO);
             controller.set_ack_wait(wait.waited, wait.is_known);
         }
         if heads.on_read(&read, codepoint) {
-            mux.on_marked();
+            tunnelled.on_marked();
         }
-        let result = mux.handle_datagram(now, read.contents, &mut |id, bytes| flows.take(id, bytes));
-        flows.on_events(now, mux);
-        let is_answered = mux.take_answered();
-        self.session.set_round_trip(mux.smoothed_rtt_ns());
-        if is_answered {
+        let result = tunnelled.handle_packet(now, read.contents);
+        self.session.set_round_trip(tunnelled.smoothed_rtt_ns());
+        if tunnelled.take_answered() {
             self.session.on_answer(now);
         }
-        if let Err(why) = result {
-            self.session.give_up(now, ConnectionError::PeerMisbehaved(why.to_string()));
+        if let Err(error) = result {
+            self.session.give_up(now, error);
         }
     }
 
     /// Something is known of the path.
     fn on_path(&mut self, now: Instant, event: SessionEvent) {
         let State::Open(open) = &mut self.state else { return };
-        let mux = &mut open.mux;
+        let tunnelled = &mut open.tunnelled;
         match event {
-            SessionEvent::Length(bytes) => mux.set_datagram_bytes_max(room_bytes(bytes)),
-            SessionEvent::PathBack => mux.on_path_back(now),
+            SessionEvent::Length(bytes) => tunnelled.set_packet_bytes_max(room_bytes(bytes)),
+            SessionEvent::PathBack => tunnelled.on_path_back(now),
             SessionEvent::Answered(round_trip) => {
-                mux.on_answered(now);
-                if let (Some(round_trip), Some(controller)) = (round_trip, mux.controller_mut()) {
+                tunnelled.on_answered(now);
+                if let (Some(round_trip), Some(controller)) = (round_trip, tunnelled.controller_mut()) {
                     let ns = u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX);
                     controller.on_probe(now, ns);
                 }
@@ -232,10 +224,10 @@ impl Connection {
 
     pub(super) fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         let session = self.session.poll_timeout(now);
-        let Some(open) = self.open() else { return session };
-        let Open { mux, flows, is_full, .. } = open;
-        let is_starved = *is_full && open.lacks_memory() || flows.is_starved();
-        let starved = is_starved.then(|| now + STARVED_WAIT);
-        [session, mux.poll_timeout(), starved, flows.circuits.poll_timeout()].into_iter().flatten().min()
+        let Some(Open { tunnelled, is_full, .. }) = self.open() else { return session };
+        let lacks_memory = *is_full && tunnelled.lacks_memory();
+        let starved = (lacks_memory || tunnelled.is_starved()).then(|| now + STARVED_WAIT);
+        let own = [session, tunnelled.poll_timeout(), starved, tunnelled.circuits().poll_timeout()];
+        own.into_iter().flatten().min()
     }
 }

@@ -1,17 +1,18 @@
 //! How a connection comes to be in its endpoint, from the relay's wish or the dialler's first datagram, and how it
 //! goes.
 
-use super::DtlsEndpoint;
-use super::connection::{Connection, Parts};
+use super::SessionEndpoint;
 use crate::connections::{Begun, ConnKey, Connections, Serve, Served, Stage, Want};
+use crate::dtls::connection::{Connection, Parts};
 use crate::dtls::ids::session_ids;
 use crate::dtls::session::Parts as SessionParts;
+use crate::dtls::tunnelled::Tunnelled;
 use core::net::SocketAddr;
 use heddle_proto::channel::Role;
 use heddle_proto::endpoint::{ConnectionError, ConnectionOptions};
 use heddle_seam::time::Instant;
 
-impl DtlsEndpoint {
+impl<T: Tunnelled> SessionEndpoint<T> {
     /// Makes a place for a connection. One whose token or id is taken has failed already.
     pub(super) fn begin(&mut self, now: Instant, options: ConnectionOptions) -> ConnKey {
         let [to_listener, to_dialler] = session_ids(&options.secrets);
@@ -21,11 +22,11 @@ impl DtlsEndpoint {
         if is_taken || is_listener && self.connections.by_token(&options.secrets.token).is_some() {
             return self.connections.insert(options.peer.ip().to_canonical());
         }
-        let key = match self.connections.begin(options, now + self.options.timeouts.listen) {
+        let timeouts = self.options.as_ref().timeouts;
+        let key = match self.connections.begin(options, now + timeouts.listen) {
             Begun::Waits(key) => key,
             Begun::Dials(key, options) => {
-                let (peer, deadline) = (options.peer, now + self.options.timeouts.dial);
-                self.go_live(now, key, peer, deadline, *options);
+                self.go_live(now, key, options.peer, now + timeouts.dial, *options);
                 key
             }
         };
@@ -53,13 +54,15 @@ impl DtlsEndpoint {
         let [to_listener, to_dialler] = session_ids(&options.secrets);
         let their_id = if options.role == Role::Responder { to_dialler } else { to_listener };
         let seed = u64::from_be_bytes(self.rng.array());
-        let session =
-            SessionParts { key: &self.key, options: self.options.session(), peer, their_id, deadline, seed };
+        let lot = T::draw(&mut self.rng);
+        let of_session = self.options.as_ref();
+        let session = SessionParts { key: &self.key, options: of_session, peer, their_id, deadline, seed };
         let parts = Parts {
             session,
             options: &self.options,
             ceiling: &self.ceiling,
-            pool: &self.pool,
+            memory: &self.memory,
+            lot,
             state: &self.state,
         };
         let stage = match Connection::new(now, parts, options) {
@@ -70,14 +73,14 @@ impl DtlsEndpoint {
     }
 }
 
-impl Serve for DtlsEndpoint {
-    type Connection = Connection;
+impl<T: Tunnelled> Serve for SessionEndpoint<T> {
+    type Connection = Connection<T>;
 
-    fn connections(&mut self) -> &mut Connections<Connection> {
+    fn connections(&mut self) -> &mut Connections<Connection<T>> {
         &mut self.connections
     }
 
-    fn at<R>(&mut self, key: ConnKey, act: impl FnOnce(&mut Connection, &mut ()) -> R) -> Option<R> {
+    fn at<R>(&mut self, key: ConnKey, act: impl FnOnce(&mut Connection<T>, &mut ()) -> R) -> Option<R> {
         self.connections.live_mut(key).map(|connection| act(connection, &mut ()))
     }
 
@@ -87,7 +90,7 @@ impl Serve for DtlsEndpoint {
             connection.note_capacity();
             connection.count_memory();
         }
-        self.connections.note_if(key, Want::Read, Connection::has_readable);
+        self.connections.note_if(key, Want::Read, Served::has_readable);
         self.connections.note(key, Want::Speak);
         self.connections.note(key, Want::Transmit);
     }
