@@ -25,6 +25,7 @@ mod shares;
 mod shipped;
 mod text;
 mod units;
+mod upgrade;
 mod weights;
 
 #[cfg(test)]

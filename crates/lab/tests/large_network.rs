@@ -1,5 +1,5 @@
-//! The plan of DefenestraTor's large network in virtual time, made small: clients that choose paths over relays of
-//! drawn rates, and wires of drawn delays.
+//! The plans of the papers' large networks in virtual time, made small: clients that choose paths over relays of drawn
+//! rates, and wires of drawn delays.
 
 mod support;
 
@@ -9,20 +9,20 @@ use heddle_lab::run::BackendKind;
 
 use support::{Wanted, figure, measured};
 
-/// The shipped plan with downloads of a few cells and short pauses.
-fn small() -> String {
-    let shipped = shipped().iter().find(|shipped| shipped.name == "defenestrator-network").unwrap();
-    let changes = [
-        (
-            "[\"100 KiB\", \"500 KiB\"], pause = [\"0 s\", \"30 s\"]",
-            "[\"5 KiB\", \"25 KiB\"], pause = [\"0 s\", \"1 s\"]",
-        ),
-        ("[\"1 MiB\", \"5 MiB\"]", "[\"50 KiB\", \"250 KiB\"]"),
-    ];
-    changes.into_iter().fold(shipped.text.to_owned(), |text, (from, to)| {
+/// A shipped plan with changes.
+fn changed(name: &str, changes: &[(&str, &str)]) -> String {
+    let shipped = shipped().iter().find(|shipped| shipped.name == name).unwrap();
+    changes.iter().fold(shipped.text.to_owned(), |text, (from, to)| {
         assert!(text.contains(from), "{from}");
         text.replacen(from, to, 1)
     })
+}
+
+/// DefenestraTor's with downloads of a few cells and short pauses.
+fn small() -> String {
+    let web = "[\"100 KiB\", \"500 KiB\"], pause = [\"0 s\", \"30 s\"]";
+    let bulk = ("[\"1 MiB\", \"5 MiB\"]", "[\"50 KiB\", \"250 KiB\"]");
+    changed("defenestrator-network", &[(web, "[\"5 KiB\", \"25 KiB\"], pause = [\"0 s\", \"1 s\"]"), bulk])
 }
 
 const SMALL: &[(&str, &str)] = &[("relays", "6"), ("clients", "12"), ("seconds", "4"), ("warm_up_s", "1")];
@@ -81,4 +81,84 @@ fn what_is_too_large_for_processes_is_refused_before_anything_starts() {
     assert!(matches!(error, Error::Lacking(_)) && said.contains("222 hosts"), "{said}");
     assert!(said.contains("--backend sim") && said.lines().count() == 1, "{said}");
     assert!(!dir.path().join("out").exists());
+}
+
+/// PCTCP's and QUUX', with pages of a few cells.
+#[test]
+fn the_other_papers_networks_carry_all_their_arms_pages() {
+    let dir = tempfile::tempdir().unwrap();
+    let pages = |pause: &'static str| {
+        [
+            ("[\"320 KiB\", \"320 KiB\"]", "[\"20 KiB\", \"20 KiB\"]"),
+            (pause, "[\"1 s\", \"1 s\"]"),
+            ("[\"5 MiB\", \"5 MiB\"]", "[\"200 KiB\", \"200 KiB\"]"),
+        ]
+    };
+    let clients = [("web_clients", "8"), ("bulk_clients", "2"), ("seconds", "5"), ("warm_up_s", "2")];
+    let pctcp = ["tls", "tcp-esp", "torchestra-dtls", "imux-dtls", "sctp-dtls"];
+    let networks: [(&str, &str, &[&str]); 2] = [
+        ("pctcp-network", "[\"1 s\", \"30 s\"]", &pctcp),
+        ("quux-network", "[\"1 s\", \"60 s\"]", &["quic"]),
+    ];
+    for (name, pause, arms) in networks {
+        let mut set = clients.to_vec();
+        set.extend((name == "pctcp-network").then_some(("relays", "5")));
+        let wanted = Wanted { set: &set, arms, seed: 3, backend: BackendKind::Sim };
+        let summary = measured(dir.path(), &changed(name, &pages(pause)), &wanted, name).unwrap();
+        assert!(summary.valid, "{name}: {:?}", summary.reasons);
+        for transport in arms {
+            let of = |figure_name: &str, client: &str| {
+                figure(&summary, figure_name, &[("transport", transport), ("client", client)])
+            };
+            let (pages, failures) = (of("download_s", "web"), of("failures", "web"));
+            assert!(pages.n >= 8 && failures.mean == 0.0, "{name}, {transport}: {pages:?} {failures:?}");
+            if *transport != "tls" {
+                let share = figure(&summary, "transport_cells_share", &[("transport", transport)]);
+                assert!(share.mean > 0.99, "{name}, {transport}: {share:?}");
+            }
+        }
+    }
+}
+
+/// All arms have the same network and clients, of which some go over upgraded relays alone from some part on.
+#[test]
+fn a_network_upgrades_in_part() {
+    let dir = tempfile::tempdir().unwrap();
+    let changes = [
+        (
+            "[\"320 KiB\", \"320 KiB\"], pause = [\"1 s\", \"30 s\"]",
+            "[\"20 KiB\", \"20 KiB\"], pause = [\"1 s\", \"1 s\"]",
+        ),
+        ("[\"5 MiB\", \"5 MiB\"]", "[\"200 KiB\", \"200 KiB\"]"),
+        ("runs = 2", "runs = 1"),
+    ];
+    let set = [
+        ("relays", "10"),
+        ("web_clients", "30"),
+        ("bulk_clients", "2"),
+        ("seconds", "6"),
+        ("warm_up_s", "2"),
+        ("rates_kib_s", "1000, 2000"),
+    ];
+    let wanted = Wanted { set: &set, arms: &["none", "most", "all"], seed: 3, backend: BackendKind::Sim };
+    let summary = measured(dir.path(), &changed("deployment", &changes), &wanted, "out").unwrap();
+    assert!(summary.valid, "{:?}", summary.reasons);
+    let clients = |upgraded: &str, from: &str| {
+        let wanted = [("upgraded", upgraded), ("upgraded_from", from), ("client", "web")];
+        let has = |labels: &heddle_lab::figures::Labels| {
+            wanted.iter().all(|(name, value)| labels.get(*name).is_some_and(|has| has == value))
+        };
+        let of =
+            summary.figures.iter().find(|figure| figure.name == "client_download_s" && has(&figure.labels));
+        of.map_or(0, |figure| figure.n)
+    };
+    let steps = ["10 %", "30 %", "60 %", "100 %"];
+    let [none, most, all] = ["none", "60 %", "all"].map(|upgraded| steps.map(|from| clients(upgraded, from)));
+    assert_eq!((none, all), (most, most));
+    assert!(
+        most.iter().sum::<usize>() == 30 && most[3] > 0 && most[..3].iter().sum::<usize>() > 0,
+        "{most:?}"
+    );
+    let share = figure(&summary, "transport_cells_share", &[("upgraded", "all")]);
+    assert!(share.mean > 0.99, "{share:?}");
 }

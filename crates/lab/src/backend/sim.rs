@@ -109,7 +109,7 @@ fn lacking(tor: &Tor, arm: &TorArm) -> Option<&'static str> {
     let is_stock = |name: &String| {
         let mut relays = tor.relays.iter().map(Spanned::as_ref);
         let relay = relays.find(|relay| relay.name == *name);
-        relay.is_some_and(|relay| relay.transport.unwrap_or(arm.transport) == Transport::Stock)
+        relay.is_some_and(|relay| arm.transport_of(relay) == Transport::Stock)
     };
     let clients = tor.clients.iter().map(Spanned::as_ref).filter(|_| !arm.stand_ins);
     for phase in tor.phases_of(arm, 0) {

@@ -299,13 +299,15 @@ fn conditions(record: &Record) -> String {
         (Repetition::Runs, [only]) => format!(", seed {only}"),
         _ => String::new(),
     };
+    let tor = if tor.is_empty() { String::new() } else { format!(", tor {tor}") };
     let backend = match record.backend.as_str() {
         "emu" => "emulated wires",
         "loopback" => "**loopback**",
+        "sim" => "virtual time",
         other => other,
     };
     format!(
-        "commit {}, tor {tor}, {} cores ({}), Linux {}, {backend}{}; {runs}{seeds}{}, {:.0} min, load {} before and {} \
+        "commit {}{tor}, {} cores ({}), Linux {}, {backend}{}; {runs}{seeds}{}, {:.0} min, load {} before and {} \
          after, {} % stolen",
         short(commit),
         conditions.cores,

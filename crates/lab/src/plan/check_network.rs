@@ -11,6 +11,7 @@ use super::congestion_control;
 use super::hosts::{AUTHORITIES, NETWORK_HOSTS_MAX, can_become, directions, host_names, hosts};
 use super::network::{Bottleneck, Phase, Relay, Tor, TorArm, WireGroup, WirePair};
 use super::sample::Fault;
+use super::upgrade::is_part;
 use crate::emulator::AttackOptions;
 use crate::figures::of_phases;
 use crate::traffic::UPLOADS_MAX;
@@ -87,6 +88,9 @@ pub(super) fn check(tor: &Tor) -> Result<(), Fault> {
 /// The first fault of an arm that runs the network. The network itself has none.
 pub(super) fn check_arm(tor: &Tor, arm: &TorArm) -> Result<(), String> {
     check_lines(arm.relay_torrc.iter().chain(&arm.authority_torrc).chain(&arm.client_torrc))?;
+    if arm.upgraded.is_some_and(|part| !is_part(part)) {
+        return Err("`upgraded` is a part of the network, from 0 to 1".into());
+    }
     for (name, pair) in &arm.wires {
         check_pair(tor, name, pair)?;
     }

@@ -1,6 +1,6 @@
 //! Values that are not the same for all members of a group, but drawn for each by the seed.
 
-use heddle_netem::Rng;
+use heddle_netem::{Rng, Seed};
 use serde::Deserialize;
 
 /// The most values of a list or a distribution.
@@ -64,10 +64,14 @@ impl Drawn {
     }
 }
 
+/// The chance of one value, by what it is and whose.
+pub(super) fn chance(seed: u64, what: &str, whose: &[&str]) -> Rng {
+    Seed::from_number(seed).child(&["network", what]).child(whose).rng()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use heddle_netem::Seed;
 
     fn drawn(from: &Drawn, count: usize) -> Vec<f64> {
         let mut rng = Seed::from_number(1).rng();

@@ -55,6 +55,10 @@ pub struct Tor {
     /// Those wires, once they were drawn.
     #[serde(skip)]
     pub(crate) drawn_wires: Vec<WireOptions>,
+    /// Parts of the network in which relays upgrade, such as `[0.1, 0.3, 1.0]`: each client's label `upgraded_from`
+    /// says from which of them on all relays on its path are upgraded, as arms with `upgraded` have it. Default: none.
+    #[serde(default)]
+    pub upgrade_steps: Vec<f64>,
     /// What the kernels of its hosts are set to. Default: as in the emulator.
     #[serde(default)]
     pub kernel: KernelOptions,
@@ -108,6 +112,9 @@ pub struct Relay {
     /// Whether it exits. Default: no.
     #[serde(default)]
     pub exit: bool,
+    /// How much of the network is upgraded before it, by rates, once that was drawn.
+    #[serde(skip)]
+    pub(crate) upgrade_rank: f64,
     /// What it is, whatever the arm says. Default: what the arm says.
     #[serde(default)]
     pub transport: Option<Transport>,
@@ -261,6 +268,10 @@ pub struct Change {
 pub struct TorArm {
     /// What its relays are.
     pub transport: Transport,
+    /// The part of the network, by relays' rates, that is that; the rest speaks TLS alone. Which relays those are is
+    /// drawn by the seed, and a greater part has those of a smaller one. Default: all.
+    #[serde(default)]
+    pub upgraded: Option<f64>,
     /// `false` has Heddle's relays hold back small writes as stock Tor does (Nagle's algorithm). Default: `true`.
     #[serde(default = "yes")]
     pub nodelay: bool,

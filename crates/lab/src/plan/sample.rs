@@ -8,13 +8,14 @@
 //! 3. Each client without a path chooses one as a client of Heddle's does ([`Directory::choose`]): by relays' rates
 //!    times the weights of positions. Its draws are its own, by its name.
 //! 4. Wires along paths that no group names get a delay each, by the names of their ends.
+//! 5. Relays get the order in which they upgrade, for arms in which a part of them is (`upgrade.rs`).
 //!
 //! Nothing of it depends on an arm, so the arms of a run have one network.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use heddle_client::{Candidate, Directory, Guards, Hop};
-use heddle_netem::{DirectionOptions, Rng, Seed, WireOptions};
+use heddle_netem::{DirectionOptions, WireOptions};
 use heddle_proto::channel::Target;
 use heddle_proto::flow_control::FlowChoice;
 use heddle_proto::ids::RsaId;
@@ -23,9 +24,11 @@ use heddle_seam::time::Instant;
 use toml::Spanned;
 
 use super::clients::Client;
+use super::drawn::chance;
 use super::hosts::NETWORK_HOSTS_MAX;
 use super::network::{Phase, Relay, Tor, WireGroup};
 use super::shares::sizes;
+use super::upgrade;
 use super::weights::Bandwidths;
 
 /// The least rate that relays take, which is stock Tor's (`RelayBandwidthRate`).
@@ -49,6 +52,9 @@ impl Tor {
     /// What cannot be drawn, and where in the plan's text that is.
     pub(crate) fn drawn(&self, seed: u64) -> Result<Tor, Fault> {
         self.check_counts()?;
+        if let Some(what) = upgrade::fault(&self.upgrade_steps) {
+            return Err((None, what.to_owned()));
+        }
         let members = self.members(seed)?;
         let relays = self.relays.iter().map(|relay| &*relay.as_ref().name).zip(self.names_of_relays());
         let clients = self.clients.iter().map(|client| &*client.as_ref().name).zip(self.names_of_clients());
@@ -69,6 +75,7 @@ impl Tor {
             let bottleneck = bottleneck.get_mut();
             bottleneck.clients = all_members(&bottleneck.clients, &groups);
         }
+        drawn.label_by_upgrades();
         let fresh = self.drawn_wires(&drawn, seed)?;
         drawn.drawn_wires.extend(fresh);
         Ok(drawn)
@@ -146,6 +153,12 @@ impl Tor {
                     Relay { name, count: None, share: None, rate_kib_s: None, torrc, ..relay.clone() };
                 members.push(Member { relay: Spanned::new(group.span(), relay), rate_kib_s });
             }
+        }
+        let rates: Vec<(&str, Option<f64>)> =
+            members.iter().map(|member| (&*member.relay.as_ref().name, member.rate_kib_s)).collect();
+        let ranks = upgrade::ranks(seed, &rates);
+        for (member, rank) in members.iter_mut().zip(ranks) {
+            member.relay.get_mut().upgrade_rank = rank;
         }
         Ok(members)
     }
@@ -243,11 +256,6 @@ fn with_members(wires: &Spanned<WireGroup>, groups: &BTreeMap<&str, Vec<String>>
 /// The ends of a wire, the same whichever comes first.
 fn ends<'a>(one: &'a str, other: &'a str) -> [&'a str; 2] {
     if one < other { [one, other] } else { [other, one] }
-}
-
-/// The chance of one value, by what it is and whose.
-fn chance(seed: u64, what: &str, whose: &[&str]) -> Rng {
-    Seed::from_number(seed).child(&["network", what]).child(whose).rng()
 }
 
 /// What a relay's torrc says of its rate. Addresses of the laboratory's hosts are private ones.

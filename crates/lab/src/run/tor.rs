@@ -100,7 +100,7 @@ fn server_of(flow: &Flow) -> ServerKind {
 
 /// What an arm makes of a relay.
 fn relay(options: &Relay, arm: &TorArm) -> Role {
-    let transport = options.transport.unwrap_or(arm.transport);
+    let transport = arm.transport_of(options);
     let program = if transport == Transport::Stock { Program::Stock } else { Program::Heddle };
     let mut torrc: Vec<String> =
         transport.heddle_name().map(|name| format!("HeddleTransports {name}")).into_iter().collect();

@@ -16,7 +16,7 @@ use crate::backend::{Built, CircuitOrder, Testbed};
 use crate::error::{Error, Result};
 use crate::figures::{Labels, labels};
 use crate::metrics::Metrics;
-use crate::plan::{Phase, Relay, Tor, TorArm};
+use crate::plan::{Phase, Tor, TorArm};
 use crate::run::sampled::Sampled;
 
 /// How long the lanes of circuits that were closed may take to end, and how often it is looked at.
@@ -124,7 +124,7 @@ fn missing<'a>(
 fn lanes_by_relay<'a>(tor: &'a Tor, arm: &TorArm, phase: &'a Phase) -> Vec<(&'a str, &'static str, usize)> {
     let mut wanted = Vec::new();
     for relay in tor.relays.iter().map(Spanned::as_ref) {
-        let transport = transport(arm, relay);
+        let transport = arm.transport_of(relay);
         let Some(metric) = transport.heddle_name().filter(|_| transport != Transport::Tls) else { continue };
         let is_pair = |[from, to]: &[&str; 2]| {
             let other = if *from == relay.name { to } else { from };
@@ -269,13 +269,9 @@ fn spread(counts: Vec<(f64, u64)>, scale: f64) -> Vec<f64> {
     values
 }
 
-fn transport(arm: &TorArm, relay: &Relay) -> Transport {
-    relay.transport.unwrap_or(arm.transport)
-}
-
 fn transport_of(tor: &Tor, arm: &TorArm, name: &str) -> Option<Transport> {
     let mut relays = tor.relays.iter().map(Spanned::as_ref);
-    relays.find(|relay| relay.name == name).map(|relay| transport(arm, relay))
+    relays.find(|relay| relay.name == name).map(|relay| arm.transport_of(relay))
 }
 
 #[cfg(test)]
@@ -307,7 +303,9 @@ mod tests {
         all.relays = tor
             .relays
             .iter()
-            .map(|relay| Spanned::new(relay.span(), Relay { transport: None, ..relay.as_ref().clone() }))
+            .map(|relay| {
+                Spanned::new(relay.span(), crate::plan::Relay { transport: None, ..relay.as_ref().clone() })
+            })
             .collect();
         let wanted = lanes_by_relay(&all, arm, phase);
         assert_eq!(wanted, [("guard", "quic", 2), ("middle", "quic", 4), ("exit", "quic", 2)]);
