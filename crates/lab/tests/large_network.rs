@@ -130,7 +130,6 @@ fn a_network_upgrades_in_part() {
             "[\"20 KiB\", \"20 KiB\"], pause = [\"1 s\", \"1 s\"]",
         ),
         ("[\"5 MiB\", \"5 MiB\"]", "[\"200 KiB\", \"200 KiB\"]"),
-        ("runs = 2", "runs = 1"),
     ];
     let set = [
         ("relays", "10"),

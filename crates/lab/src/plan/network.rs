@@ -114,7 +114,7 @@ pub struct Relay {
     pub exit: bool,
     /// How much of the network is upgraded before it, by rates, once that was drawn.
     #[serde(skip)]
-    pub(crate) upgrade_rank: f64,
+    pub(crate) upgrade_rank: Option<f64>,
     /// What it is, whatever the arm says. Default: what the arm says.
     #[serde(default)]
     pub transport: Option<Transport>,

@@ -158,7 +158,8 @@ impl Tor {
             members.iter().map(|member| (&*member.relay.as_ref().name, member.rate_kib_s)).collect();
         let ranks = upgrade::ranks(seed, &rates);
         for (member, rank) in members.iter_mut().zip(ranks) {
-            member.relay.get_mut().upgrade_rank = rank;
+            // One that was drawn before keeps what it had by its rate.
+            member.relay.get_mut().upgrade_rank.get_or_insert(rank);
         }
         Ok(members)
     }

@@ -34,7 +34,7 @@ pub(super) fn ranks(seed: u64, relays: &[(&str, Option<f64>)]) -> Vec<f64> {
 impl TorArm {
     /// What it makes of a relay.
     pub(crate) fn transport_of(&self, relay: &Relay) -> Transport {
-        let is_upgraded = self.upgraded.is_none_or(|part| relay.upgrade_rank < part);
+        let is_upgraded = self.upgraded.is_none_or(|part| relay.upgrade_rank.unwrap_or(0.0) < part);
         relay.transport.unwrap_or(if is_upgraded { self.transport } else { Transport::Tls })
     }
 }
@@ -48,7 +48,7 @@ impl Tor {
         }
         let rank_of = |name: &String| {
             let mut relays = self.relays.iter().map(Spanned::as_ref);
-            relays.find(|relay| relay.name == *name).map_or(1.0, |relay| relay.upgrade_rank)
+            relays.find(|relay| relay.name == *name).and_then(|relay| relay.upgrade_rank).unwrap_or(1.0)
         };
         let from = |path: &[String]| {
             let last = path.iter().map(rank_of).fold(0.0, f64::max);
