@@ -19,7 +19,7 @@ pub use options::{CongestionControl, SctpOptions};
 
 use crate::dtls::endpoint::SessionEndpoint;
 use crate::proof::Protocol;
-use crate::setup::{EndpointSetup, Registered, SetupError};
+use crate::setup::{Registered, SetupError};
 use heddle_proto::endpoint::Endpoint;
 use heddle_proto::transport::{Isolation, Scope, Transport, TransportId};
 use heddle_seam::rng::Seed;
@@ -46,16 +46,10 @@ pub(crate) static REGISTERED: Registered = Registered {
     testing_only: None,
     options: &[options::CONGESTION_CONTROL],
     stack: None,
-    endpoint: from_setup,
+    endpoint: SctpEndpoint::from_setup,
 };
 
 type SctpEndpoint = SessionEndpoint<tunnelled::Sctp>;
-
-fn from_setup(setup: &EndpointSetup<'_>) -> Result<Box<dyn Endpoint>, SetupError> {
-    let mut endpoint = make(SctpOptions::from_setup(setup), setup.secret, &setup.seed)?;
-    endpoint.set_stopwatch(setup.stopwatch.clone());
-    Ok(Box::new(endpoint))
-}
 
 /// All connections of one UDP port. Its offers name the key of `secret`, and `seed` must serve it alone.
 pub fn endpoint(
@@ -63,10 +57,5 @@ pub fn endpoint(
     secret: &Zeroizing<[u8; 32]>,
     seed: &Seed,
 ) -> Result<Box<dyn Endpoint>, SetupError> {
-    Ok(Box::new(make(options, secret, seed)?))
-}
-
-fn make(options: SctpOptions, secret: &Zeroizing<[u8; 32]>, seed: &Seed) -> Result<SctpEndpoint, SetupError> {
-    options.session.validate().map_err(|why| SetupError::new(TRANSPORT.name, why))?;
-    SctpEndpoint::new(options, secret, seed)
+    Ok(Box::new(SctpEndpoint::new(options, secret, seed)?))
 }

@@ -22,11 +22,11 @@ pub use options::SharedTcpOptions;
 
 use crate::dtls::endpoint::SessionEndpoint;
 use crate::proof::Protocol;
-use crate::setup::{EndpointSetup, Registered, SetupError};
+use crate::setup::{Registered, SetupError};
 use heddle_proto::endpoint::Endpoint;
 use heddle_proto::transport::{Isolation, Scope, Transport, TransportId};
 use heddle_seam::rng::Seed;
-use spread::{Even, LightAndBulk, Spread};
+use spread::{Even, LightAndBulk};
 use tunnelled::SharedTcp;
 use zeroize::Zeroizing;
 
@@ -49,7 +49,7 @@ pub(crate) static TORCHESTRA_REGISTERED: Registered = Registered {
     testing_only: Some(WHY_TESTING),
     options: &[],
     stack: None,
-    endpoint: from_setup::<LightAndBulk>,
+    endpoint: SessionEndpoint::<SharedTcp<LightAndBulk>>::from_setup,
 };
 
 /// IMUX' line in the registry.
@@ -59,18 +59,12 @@ pub(crate) static IMUX_REGISTERED: Registered = Registered {
     testing_only: Some(WHY_TESTING),
     options: &[options::CONNECTIONS],
     stack: None,
-    endpoint: from_setup::<Even>,
+    endpoint: SessionEndpoint::<SharedTcp<Even>>::from_setup,
 };
 
 /// What sessions carry.
 const fn protocol(transport: &'static str) -> Protocol {
     Protocol { transport, version: 1 }
-}
-
-fn from_setup<S: Spread>(setup: &EndpointSetup<'_>) -> Result<Box<dyn Endpoint>, SetupError> {
-    let mut endpoint = make::<S>(SharedTcpOptions::from_setup(setup), setup.secret, &setup.seed)?;
-    endpoint.set_stopwatch(setup.stopwatch.clone());
-    Ok(Box::new(endpoint))
 }
 
 /// All connections of one UDP port with `torchestra-dtls`. Its offers name the key of `secret`, and `seed` must serve
@@ -80,7 +74,7 @@ pub fn torchestra(
     secret: &Zeroizing<[u8; 32]>,
     seed: &Seed,
 ) -> Result<Box<dyn Endpoint>, SetupError> {
-    Ok(Box::new(make::<LightAndBulk>(options, secret, seed)?))
+    Ok(Box::new(SessionEndpoint::<SharedTcp<LightAndBulk>>::new(options, secret, seed)?))
 }
 
 /// The same with `imux-dtls`.
@@ -89,14 +83,5 @@ pub fn imux(
     secret: &Zeroizing<[u8; 32]>,
     seed: &Seed,
 ) -> Result<Box<dyn Endpoint>, SetupError> {
-    Ok(Box::new(make::<Even>(options, secret, seed)?))
-}
-
-fn make<S: Spread>(
-    options: SharedTcpOptions,
-    secret: &Zeroizing<[u8; 32]>,
-    seed: &Seed,
-) -> Result<SessionEndpoint<SharedTcp<S>>, SetupError> {
-    options.validate().map_err(|why| SetupError::new(S::TRANSPORT.name, why))?;
-    SessionEndpoint::new(options, secret, seed)
+    Ok(Box::new(SessionEndpoint::<SharedTcp<Even>>::new(options, secret, seed)?))
 }

@@ -21,7 +21,7 @@ pub use options::{CongestionControl, DtlsOptions};
 
 use crate::dtls::endpoint::SessionEndpoint;
 use crate::proof::Protocol;
-use crate::setup::{EndpointSetup, Registered};
+use crate::setup::Registered;
 use heddle_proto::endpoint::Endpoint;
 use heddle_proto::transport::{Isolation, Scope, Transport, TransportId};
 use heddle_seam::rng::Seed;
@@ -48,16 +48,10 @@ pub(crate) static REGISTERED: Registered = Registered {
     testing_only: None,
     options: &[options::CONGESTION_CONTROL],
     stack: None,
-    endpoint: from_setup,
+    endpoint: DtlsEndpoint::from_setup,
 };
 
 type DtlsEndpoint = SessionEndpoint<tunnelled::Tcp>;
-
-fn from_setup(setup: &EndpointSetup<'_>) -> Result<Box<dyn Endpoint>, SetupError> {
-    let mut endpoint = make(DtlsOptions::from_setup(setup), setup.secret, &setup.seed)?;
-    endpoint.set_stopwatch(setup.stopwatch.clone());
-    Ok(Box::new(endpoint))
-}
 
 /// All connections of one UDP port. Its offers name the key of `secret`, and `seed` must serve it alone.
 pub fn endpoint(
@@ -65,10 +59,5 @@ pub fn endpoint(
     secret: &Zeroizing<[u8; 32]>,
     seed: &Seed,
 ) -> Result<Box<dyn Endpoint>, SetupError> {
-    Ok(Box::new(make(options, secret, seed)?))
-}
-
-fn make(options: DtlsOptions, secret: &Zeroizing<[u8; 32]>, seed: &Seed) -> Result<DtlsEndpoint, SetupError> {
-    options.validate().map_err(|why| SetupError::new(TRANSPORT.name, why))?;
-    DtlsEndpoint::new(options, secret, seed)
+    Ok(Box::new(DtlsEndpoint::new(options, secret, seed)?))
 }

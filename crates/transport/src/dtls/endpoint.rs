@@ -12,7 +12,7 @@ use super::tunnelled::Tunnelled;
 use crate::circuits::Lent;
 use crate::congestion::Ceiling;
 use crate::connections::{ConnKey, Connections, Serve};
-use crate::setup::SetupError;
+use crate::setup::{EndpointSetup, SetupError};
 use core::fmt;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use heddle_proto::cell::{Body, CircId, Command};
@@ -57,6 +57,7 @@ impl<T: Tunnelled> SessionEndpoint<T> {
         secret: &Zeroizing<[u8; 32]>,
         seed: &Seed,
     ) -> Result<Self, SetupError> {
+        T::check(&options).map_err(|why| SetupError::new(T::TRANSPORT.name, why))?;
         let key = OurKey::new(T::PROTOCOL, secret).map_err(|why| SetupError::new(T::TRANSPORT.name, why))?;
         Ok(SessionEndpoint {
             key,
@@ -74,9 +75,10 @@ impl<T: Tunnelled> SessionEndpoint<T> {
         })
     }
 
-    /// Tells from now on how long the steps of datagrams' ways take.
-    pub(crate) fn set_stopwatch(&mut self, stopwatch: Stopwatch) {
-        self.stopwatch = stopwatch;
+    /// As the registry wants one.
+    pub(crate) fn from_setup(setup: &EndpointSetup<'_>) -> Result<Box<dyn Endpoint>, SetupError> {
+        let endpoint = Self::new(T::options(setup), setup.secret, &setup.seed)?;
+        Ok(Box::new(SessionEndpoint { stopwatch: setup.stopwatch.clone(), ..endpoint }))
     }
 
     /// Hands one datagram to its connection, or drops it.

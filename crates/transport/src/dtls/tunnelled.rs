@@ -4,6 +4,7 @@ use crate::circuits::{Circuits, Lent};
 use crate::congestion::Ceiling;
 use crate::dtls::options::SessionOptions;
 use crate::proof::Protocol;
+use crate::setup::{EndpointSetup, InvalidOptions};
 use core::hash::Hash;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::channel::Role;
@@ -33,6 +34,12 @@ pub(crate) trait Tunnelled: Send + Sized + 'static {
     /// What its circuits are called, and their flows.
     type FlowId: Copy + Eq + Hash;
     type Flow;
+
+    /// As whoever assembles a relay wants it.
+    fn options(setup: &EndpointSetup<'_>) -> Self::Options;
+
+    /// Says what of these cannot be done as it is asked.
+    fn check(options: &Self::Options) -> Result<(), InvalidOptions>;
 
     fn memory(options: &Self::Options) -> Self::Memory;
 

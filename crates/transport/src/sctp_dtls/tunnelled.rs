@@ -12,6 +12,7 @@ use super::{PROTOCOL, TRANSPORT};
 use crate::circuits::{self, Circuits, FLOW_CELL_LEN, Lent};
 use crate::dtls::tunnelled::{CAPACITY_CELLS, Opening, Packet, Tunnelled, Window};
 use crate::proof::Protocol;
+use crate::setup::{EndpointSetup, InvalidOptions};
 use crate::shared_window::SharedOfSession;
 use crate::state::Part;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -89,6 +90,14 @@ impl Tunnelled for Sctp {
     type Lot = Random;
     type FlowId = u32;
     type Flow = Flow;
+
+    fn options(setup: &EndpointSetup<'_>) -> SctpOptions {
+        SctpOptions::from_setup(setup)
+    }
+
+    fn check(options: &SctpOptions) -> Result<(), InvalidOptions> {
+        options.session.validate()
+    }
 
     fn memory(_options: &SctpOptions) -> Self::Memory {
         Default::default()

@@ -446,13 +446,10 @@ impl<S: Spread> Flows<S> {
         let (number, flow) = (circuit.id, &mut circuit.flow);
         let from = flow.out;
         let to = self.spread.next(now, from, &mut flow.load);
-        let moves = to != from && flow.is_heard;
-        if moves {
-            flow.out = to;
-        }
-        let at = flow.out;
-        if moves {
-            self.lanes[from].write(mux, &frame::short_frame(number, MOVED, to as u8));
+        let at = if flow.is_heard { to } else { from };
+        flow.out = at;
+        if at != from {
+            self.lanes[from].write(mux, &frame::short_frame(number, MOVED, at as u8));
         }
         self.lanes[at].write(mux, &frame::frame(number, command, body));
         if self.lanes[at].is_prompt(mux) {

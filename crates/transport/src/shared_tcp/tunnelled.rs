@@ -8,6 +8,7 @@ use super::spread::Spread;
 use crate::circuits::{self, Circuits, Lent};
 use crate::dtls::tunnelled::{BATCH_CELLS_MIN, CAPACITY_CELLS, Opening, Packet, Tunnelled, Window};
 use crate::proof::Protocol;
+use crate::setup::{EndpointSetup, InvalidOptions};
 use heddle_proto::cell::{Body, CELL_LEN, CircId, Command};
 use heddle_proto::channel::Role;
 use heddle_proto::endpoint::{Backlog, ConnId, ConnectionError, ConnectionStats, FlowState};
@@ -57,6 +58,14 @@ impl<S: Spread> Tunnelled for SharedTcp<S> {
     type Lot = ();
     type FlowId = Number;
     type Flow = Flow;
+
+    fn options(setup: &EndpointSetup<'_>) -> SharedTcpOptions {
+        SharedTcpOptions::from_setup(setup)
+    }
+
+    fn check(options: &SharedTcpOptions) -> Result<(), InvalidOptions> {
+        options.validate()
+    }
 
     fn memory(options: &SharedTcpOptions) -> BufferPool {
         BufferPool::new(options.session.pool_bytes_max)

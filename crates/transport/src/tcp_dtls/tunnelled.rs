@@ -7,6 +7,7 @@ use super::{PROTOCOL, TRANSPORT};
 use crate::circuits::{self, Circuits, FLOW_CELL_LEN, Lent};
 use crate::dtls::tunnelled::{CAPACITY_CELLS, Opening, Packet, Tunnelled, Window};
 use crate::proof::Protocol;
+use crate::setup::{EndpointSetup, InvalidOptions};
 use crate::shared_window::SharedOfSession;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::endpoint::{Backlog, ConnId, ConnectionError, ConnectionStats, FlowState};
@@ -38,6 +39,14 @@ impl Tunnelled for Tcp {
     type Lot = ();
     type FlowId = FlowId;
     type Flow = Flow;
+
+    fn options(setup: &EndpointSetup<'_>) -> DtlsOptions {
+        DtlsOptions::from_setup(setup)
+    }
+
+    fn check(options: &DtlsOptions) -> Result<(), InvalidOptions> {
+        options.validate()
+    }
 
     fn memory(options: &DtlsOptions) -> BufferPool {
         BufferPool::new(options.session.pool_bytes_max)

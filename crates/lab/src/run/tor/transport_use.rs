@@ -277,6 +277,7 @@ fn transport_of(tor: &Tor, arm: &TorArm, name: &str) -> Option<Transport> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Relay;
     use crate::plan::network_tests::{network_of, small};
 
     fn metrics(lanes: u32, quic: u32, tls: u32) -> Metrics {
@@ -303,9 +304,7 @@ mod tests {
         all.relays = tor
             .relays
             .iter()
-            .map(|relay| {
-                Spanned::new(relay.span(), crate::plan::Relay { transport: None, ..relay.as_ref().clone() })
-            })
+            .map(|relay| Spanned::new(relay.span(), Relay { transport: None, ..relay.as_ref().clone() }))
             .collect();
         let wanted = lanes_by_relay(&all, arm, phase);
         assert_eq!(wanted, [("guard", "quic", 2), ("middle", "quic", 4), ("exit", "quic", 2)]);
