@@ -8,6 +8,7 @@ pub mod directory;
 pub mod dtls;
 pub mod esp;
 pub mod extend;
+pub mod forwarding;
 pub mod framer;
 pub mod handshake;
 pub mod link;
@@ -38,6 +39,7 @@ pub const TARGETS: &[Target] = &[
     ("dtls", dtls::run, dtls::seeds),
     ("esp", esp::run, esp::seeds),
     ("extend", extend::run, extend::seeds),
+    ("forwarding", forwarding::run, forwarding::seeds),
     ("framer", framer::run, framer::seeds),
     ("handshake", handshake::run, handshake::seeds),
     ("link", link::run, link::seeds),

@@ -62,6 +62,8 @@ impl Setup<'_> {
             onionskin_wait_max: onionskin_wait_max(options),
             hop_by_hop_flow_control: options.heddle.hop_by_hop_flow_control,
             hop_credit: options.heddle.hop_credit,
+            answers_measure: options.heddle.measure,
+            forwards_datagrams: options.heddle.forward_datagrams,
             flow_control: options.heddle.flow_control,
             extend_to_private: options.extend_allow_private_addresses,
             max_queue_bytes: self.queue_bytes_max / usize::from(self.shards),

@@ -8,6 +8,7 @@
 //! It chooses no paths, keeps no guards and is nobody's way into Tor.
 
 mod credit;
+mod datagrams;
 mod node;
 
 use super::circuit::{Closed, Handshake, Hop, OriginCircuit, OriginError, OriginEvent};
@@ -90,6 +91,10 @@ pub struct OnionProxy {
     params: Arc<NetworkParams>,
     flow_control: FlowChoice,
     hop_credit: HopCredit,
+    /// Whether the cells of circuits are to be datagrams.
+    forwards: bool,
+    /// Circuits whose cells are, and some that are over.
+    forwarding: BTreeSet<CircuitNumber>,
     seed: Seed,
     rng: Rng,
     /// The time of the last input.
@@ -115,6 +120,8 @@ impl OnionProxy {
             params,
             flow_control: FlowChoice::default(),
             hop_credit: HopCredit::None,
+            forwards: false,
+            forwarding: BTreeSet::new(),
             seed: seed.child("circuits of a proxy", 0),
             rng: seed.child("a proxy", 0).rng(),
             now: Instant::ZERO,
@@ -188,7 +195,7 @@ impl OnionProxy {
     fn grow(&mut self, number: CircuitNumber) {
         let Some(circuit) = self.circuits.get_mut(&number) else { return };
         let Some((hop, handshake)) = circuit.path.pop_front() else {
-            return self.event(ProxyEvent::Built(number));
+            return self.after_last_hop(number);
         };
         let asked = match circuit.origin.hops() {
             0 => circuit.origin.create(&hop, handshake),
@@ -418,6 +425,7 @@ impl OnionProxy {
     }
 
     fn forget_circuit(&mut self, number: CircuitNumber) {
+        self.forwarding.remove(&number);
         let Some(circuit) = self.circuits.remove(&number) else { return };
         if let Some(guard) = self.guards.get_mut(&circuit.guard) {
             guard.circuits.retain(|_, of| *of != number);
@@ -429,15 +437,18 @@ impl OnionProxy {
             OriginEvent::Connected { stream, .. }
             | OriginEvent::Readable { stream }
             | OriginEvent::Ended { stream, .. } => self.running(number, *stream).is_some(),
-            OriginEvent::Truncated { .. } | OriginEvent::Resolved { .. } => false,
-            OriginEvent::Joined { .. } | OriginEvent::Closed(_) => true,
+            OriginEvent::Truncated { .. } | OriginEvent::Measured { .. } | OriginEvent::Resolved { .. } => {
+                false
+            }
+            OriginEvent::Joined { .. } | OriginEvent::Forwarding | OriginEvent::Closed(_) => true,
         };
         if !is_ours {
             return self.event(ProxyEvent::Answered(number, event));
         }
         match event {
             OriginEvent::Joined { .. } => self.grow(number),
-            OriginEvent::Truncated { .. } | OriginEvent::Resolved { .. } => {}
+            OriginEvent::Forwarding => self.event(ProxyEvent::Built(number)),
+            OriginEvent::Truncated { .. } | OriginEvent::Measured { .. } | OriginEvent::Resolved { .. } => {}
             OriginEvent::Closed(why) => {
                 self.lose_streams(number, Some(why));
                 self.event(ProxyEvent::CircuitClosed(number, why));
@@ -492,6 +503,7 @@ impl OnionProxy {
     }
 
     fn on_timeout(&mut self, now: Instant) {
+        self.wake_sessions(now);
         let sockets: Vec<SocketId> = self.guards.keys().copied().collect();
         for socket in sockets {
             let Some(guard) = self.guards.get_mut(&socket) else { continue };
@@ -534,6 +546,7 @@ impl OnionProxy {
                 running.pump(now, &mut circuit.origin);
             }
         }
+        self.pump_sessions(now, socket);
     }
 
     /// Sends one cell of the circuit whose turn it is; false when there is none or no room.
@@ -572,7 +585,7 @@ impl OnionProxy {
         let running = self.exchanges.values().filter(|(_, running)| running.wants_to_send());
         let rates = running
             .filter_map(|(number, run)| self.circuits.get(number)?.origin.poll_timeout(now, run.stream));
-        channels.chain(rates).min()
+        channels.chain(rates).chain(self.session_timeouts()).min()
     }
 }
 

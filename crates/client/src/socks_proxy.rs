@@ -22,6 +22,7 @@ use crate::path::{Directory, Guards, RelayName};
 use crate::proxy::{CircuitNumber, OnionProxy, ProxyEvent};
 use circuits::Circuits;
 use core::convert::Infallible;
+use heddle_proto::cell::measure::Measured;
 use heddle_proto::channel::StreamTransport;
 use heddle_proto::credit::HopCredit;
 use heddle_proto::flow_control::FlowChoice;
@@ -57,6 +58,8 @@ pub enum SocksEvent {
     Built { circuit: u64, path: Vec<String>, took: Duration },
     /// A circuit ended, or was never built.
     Closed { circuit: u64, path: Vec<String>, why: String },
+    /// What a relay of a circuit, with this nickname, counted of it since it was asked before.
+    Measured { circuit: u64, relay: String, measured: Box<Measured> },
     /// No path can be chosen.
     NoPath { why: String },
 }
@@ -70,6 +73,10 @@ pub struct SocksOptions {
     pub flow_control: FlowChoice,
     /// Credit with guards that have it. Default: none.
     pub hop_credit: HopCredit,
+    /// How often relays are asked what they count of circuits, in whole seconds. Default: never.
+    pub measure_every: Option<Duration>,
+    /// Whether the cells of circuits are to be datagrams, which their relays must allow. Default false.
+    pub forward_datagrams: bool,
     /// Whether programs hear of success before the exit does, so that their first bytes travel with BEGIN. A stream
     /// that is refused then ends without a word. Default false.
     pub optimistic: bool,
@@ -90,6 +97,8 @@ impl Default for SocksOptions {
             path: None,
             flow_control: FlowChoice::default(),
             hop_credit: HopCredit::None,
+            measure_every: None,
+            forward_datagrams: false,
             optimistic: false,
             dirty_max: Duration::from_secs(600),
             sessions_max: 4_096,
@@ -119,6 +128,7 @@ pub struct SocksProxy {
     /// The time of the last input.
     now: Instant,
     tick_at: Instant,
+    measure_at: Instant,
     scratch: Box<[u8]>,
 }
 
@@ -140,6 +150,7 @@ impl SocksProxy {
             rng: seed.child("paths", 0).rng(),
             now: Instant::ZERO,
             tick_at: Instant::ZERO,
+            measure_at: Instant::ZERO,
             scratch: vec![0; READ_LEN].into_boxed_slice(),
         }
     }
@@ -171,7 +182,11 @@ impl SocksProxy {
             OriginEvent::Readable { stream } => self.ready.extend(self.circuits.session(number, stream)),
             OriginEvent::Ended { stream, end } => self.on_stream_end(number, stream, end.reason),
             OriginEvent::Resolved { stream, resolved } => self.on_resolved(number, stream, &resolved),
-            OriginEvent::Joined { .. } | OriginEvent::Truncated { .. } | OriginEvent::Closed(_) => {}
+            OriginEvent::Measured { hop, measured } => self.on_measured(number, hop, measured),
+            OriginEvent::Joined { .. }
+            | OriginEvent::Truncated { .. }
+            | OriginEvent::Forwarding
+            | OriginEvent::Closed(_) => {}
         }
     }
 
@@ -182,6 +197,7 @@ impl SocksProxy {
         self.tick_at = self.now + TICK;
         self.expire_sessions();
         self.expire_circuits();
+        self.measure_circuits();
     }
 
     /// Ends the circuit that holds most, when programs do not read what came for them.
@@ -210,6 +226,7 @@ impl Node<SocksLanguage> for SocksProxy {
         match input {
             Input::Control(directory) => {
                 self.proxy.set_hop_credit(self.options.hop_credit);
+                self.proxy.forward_datagrams(self.options.forward_datagrams);
                 self.proxy.set_params(directory.params.clone(), self.options.flow_control);
                 self.directory = Some(directory);
                 self.unserved = true;

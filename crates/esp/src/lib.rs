@@ -6,7 +6,7 @@
 //! | [`keys`] | what an association is made of: SPI, key and salt (RFC 4106) |
 //! | [`packet`] | where things lie in a packet, and what a datagram of the UDP port may be (RFC 3948) |
 //! | `cipher` | AES-128-GCM as ESP uses it (RFC 4106) |
-//! | `window` | which sequence numbers came, and the half of one that is not sent (RFC 4303, appendix A) |
+//! | [`Window`] | which sequence numbers came, and the half of one that is not sent (RFC 4303, appendix A) |
 //! | [`lifetime`] | how long an association may serve |
 //! | [`outbound`], [`inbound`] | the two directions of associations |
 //! | [`tunnel`] | one association outwards and a few inwards: new keys without losing a packet |
@@ -54,3 +54,4 @@ pub use lifetime::Lifetime;
 pub use outbound::{Outbound, SealError};
 pub use packet::Arrived;
 pub use tunnel::Tunnel;
+pub use window::Window;

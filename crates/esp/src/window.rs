@@ -18,15 +18,22 @@ pub(crate) enum Stale {
     Impossible,
 }
 
-pub(crate) struct Window {
+/// Which numbers have come, as far back as it reaches.
+pub struct Window {
     /// The newest number that came.
     top: u64,
     bits: [u64; BLOCKS],
 }
 
+impl Default for Window {
+    fn default() -> Self {
+        Window::new()
+    }
+}
+
 impl Window {
     /// One into which nothing came. The first number that is ever sent is 1.
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Window { top: 0, bits: [0; BLOCKS] }
     }
 
@@ -41,12 +48,23 @@ impl Window {
         let near = bottom & !u64::from(u32::MAX) | u64::from(low);
         let sequence = if near >= bottom { Some(near) } else { near.checked_add(1 << 32) };
         let sequence = sequence.filter(|sequence| *sequence != 0).ok_or(Stale::Impossible)?;
-        let has_come = sequence <= self.top && self.bits[block(sequence)] & bit(sequence) != 0;
-        if has_come { Err(Stale::Replayed) } else { Ok(sequence) }
+        if self.has_come(sequence) { Err(Stale::Replayed) } else { Ok(sequence) }
+    }
+
+    /// Of a number that lies in the window or above.
+    fn has_come(&self, sequence: u64) -> bool {
+        sequence <= self.top && self.bits[block(sequence)] & bit(sequence) != 0
+    }
+
+    /// Whether a packet of this number, all of which was sent, may be new: it did not come before, as far as is known,
+    /// and numbers that are older than the window are taken for such as did.
+    pub fn is_new(&self, sequence: u64) -> bool {
+        let bottom = self.top.saturating_sub(WINDOW - 1).max(1);
+        sequence >= bottom && !self.has_come(sequence)
     }
 
     /// A packet of this number came, and it is authentic.
-    pub(crate) fn mark(&mut self, sequence: u64) {
+    pub fn mark(&mut self, sequence: u64) {
         if sequence > self.top {
             let (old, new) = (self.top / BLOCK_BITS, sequence / BLOCK_BITS);
             let passed = (new - old).min(BLOCKS as u64);

@@ -14,9 +14,11 @@ use heddle_dir::files::Disk;
 use heddle_dir::keys::DataDirectoryLock;
 use heddle_net::process::{SIGINT, SIGTERM, SignalThread, raise_descriptor_limit};
 use heddle_net::{EventLoop, LoopHandle, Options, SystemEntropy, wall_clock};
+use heddle_proto::cell::measure::{LaneMeasured, Measured};
 use heddle_proto::credit::HopCredit;
 use heddle_proto::flow_control::FlowChoice;
 use heddle_seam::rng::{Entropy, Seed};
+use heddle_seam::time::Duration;
 use heddle_transport::tls::{TlsOptions, TlsTransport};
 use serde_json::{Value, json};
 use std::error::Error;
@@ -31,6 +33,7 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   heddle proxy -f torrc                           paths of three relays, chosen as a client chooses them
   heddle proxy -f torrc --path guard,middle,exit  all circuits over these
+  heddle proxy -f torrc --measure 1 --json        and how long circuits' cells wait in relays that tell it
   heddle proxy -f torrc --json                    a line of JSON for the port, the network and each circuit
   curl --socks5-hostname 127.0.0.1:9050 http://127.0.0.1:8000/
 
@@ -51,6 +54,12 @@ pub struct ProxyArgs {
     /// Credit with a guard that has `HeddleHopCredit`, too: none, "n23 N2 N3" or "n23-adaptive N2".
     #[arg(long, value_name = "SCHEME", default_value_t)]
     hop_credit: HopCredit,
+    /// Asks the relays of each circuit every so many seconds what they counted of it; those with `HeddleMeasure 1` say.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    measure: Option<u32>,
+    /// Has circuits' cells go as datagrams, over relays that have `HeddleForwardDatagrams 1` all.
+    #[arg(long)]
+    forward_datagrams: bool,
     /// Tells programs that their streams are open before the exit does, so that their first bytes travel with BEGIN.
     #[arg(long)]
     optimistic: bool,
@@ -107,6 +116,8 @@ fn start(
         path: (!args.path.is_empty()).then(|| args.path.clone()),
         flow_control: args.flow_control,
         hop_credit: args.hop_credit,
+        measure_every: args.measure.map(|seconds| Duration::from_secs(seconds.into())),
+        forward_datagrams: args.forward_datagrams,
         optimistic: args.optimistic,
         dirty_max: options.dirty_max,
         ..SocksOptions::default()
@@ -203,12 +214,39 @@ impl Teller {
                 let line = json!({ "event": "closed", "circuit": circuit, "path": path, "why": why });
                 self.say(line, || format!("Circuit {circuit} over {} ended: {why}", path.join(", ")));
             }
+            SocksEvent::Measured { circuit, relay, measured } => self.measured(circuit, &relay, &measured),
             SocksEvent::NoPath { why } => {
                 self.say(json!({ "event": "no_path", "why": why }), || {
                     format!("No path can be chosen: {why}")
                 });
             }
         }
+    }
+
+    fn measured(self, circuit: u64, relay: &str, measured: &Measured) {
+        let of = |lane: &LaneMeasured| {
+            json!({
+                "transport": lane.transport(), "cells": lane.cells, "waited_us": lane.waited_us,
+                "waited_max_us": lane.waited_max_us, "queue_max_cells": lane.queue_max_cells,
+            })
+        };
+        let line = json!({
+            "event": "measured", "circuit": circuit, "relay": relay, "elapsed_ms": measured.elapsed_ms,
+            "towards_client": of(&measured.towards_client), "away": of(&measured.away),
+        });
+        let words = |lane: &LaneMeasured| {
+            let mean_ms = lane.waited_us as f64 / 1e3 / f64::from(lane.cells.max(1));
+            let max_ms = f64::from(lane.waited_max_us) / 1e3;
+            format!(
+                "{} cells over {} waited {mean_ms:.1} ms, {max_ms:.0} at most",
+                lane.cells,
+                lane.transport()
+            )
+        };
+        self.say(line, || {
+            let (back, on) = (words(&measured.towards_client), words(&measured.away));
+            format!("Circuit {circuit} at {relay}: towards us {back}; away from us {on}")
+        });
     }
 
     fn say(self, line: Value, words: impl FnOnce() -> String) {

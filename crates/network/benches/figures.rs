@@ -1,14 +1,18 @@
 //! Figures that documents tell, in virtual time: `cargo bench -p heddle-network --bench figures -- lossy` prints how
-//! long circuits take to be built where packets are lost, and without a name the names. It takes minutes.
+//! long circuits take to be built where packets are lost, `exit-by-round-trip` how well a guard guesses the exit, and
+//! without a name the names. Each takes minutes.
 
 // What the tests share has what they need, and their own modules have the tests' imports.
 #![allow(dead_code, unused_imports, reason = "of use to the tests alone")]
 
+#[path = "../tests/datagrams/exit_by_round_trip.rs"]
+mod exit_by_round_trip;
 #[path = "../tests/upgraded/lossy.rs"]
 mod lossy;
 #[path = "../tests/upgraded/transport.rs"]
 mod transport;
 
+use exit_by_round_trip::{ALL_COUNTRIES, Attack, Cells, Guess, RELAYS_COUNTRIES, success};
 use heddle_seam::time::Duration;
 use lossy::{Lost, Path, builds, percentile};
 use transport::{Transport, find_each_other};
@@ -38,12 +42,36 @@ fn lossy() {
     }
 }
 
+fn exit_by_round_trip() {
+    println!(
+        "{COUNT} circuits over relays at drawn distances, seeds from 1 on; jitter of 0.5 ms on each wire"
+    );
+    println!("relays in      cells      answers  error, ms   exit is the first of 20   of 100   of 600");
+    for (place, delays) in [("28 countries", RELAYS_COUNTRIES), ("183 countries", ALL_COUNTRIES)] {
+        for (cells, often) in [(Cells::Forwarded, 3), (Cells::HopByHop, 3), (Cells::HopByHop, 1)] {
+            let attack = Attack { cells, delays, jitter: Duration::from_micros(500), often };
+            let guesses: Vec<Guess> = (1..=COUNT as u64).map(|seed| attack.on_circuit(seed)).collect();
+            let right = [20, 100, 600].map(|relays| success(&guesses, delays, relays));
+            let percent = right.map(|(_, right)| (100.0 * right).round());
+            println!(
+                "{place:<14} {:<10} {often:>7} {:>10.2} {:>22} % {:>7} % {:>6} %",
+                format!("{cells:?}"),
+                right[0].0,
+                percent[0],
+                percent[1],
+                percent[2],
+            );
+        }
+    }
+}
+
 #[allow(clippy::disallowed_methods, reason = "a program takes arguments")]
 fn main() {
     // What cargo adds begins with a dash.
     match std::env::args().skip(1).find(|name| !name.starts_with('-')).as_deref() {
         Some("lossy") => lossy(),
+        Some("exit-by-round-trip") => exit_by_round_trip(),
         Some(other) => panic!("no figure is called {other}"),
-        None => println!("lossy"),
+        None => println!("lossy\nexit-by-round-trip"),
     }
 }

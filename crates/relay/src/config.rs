@@ -43,6 +43,10 @@ pub struct RelayConfig {
     pub hop_by_hop_flow_control: Option<bool>,
     /// Credit from hop to hop on channels to relays that agree to it.
     pub hop_credit: HopCredit,
+    /// Whether clients may ask what was counted of their own circuits (`HeddleMeasure`), in test networks.
+    pub answers_measure: bool,
+    /// Whether clients may have circuits whose cells are datagrams (`HeddleForwardDatagrams`), in test networks.
+    pub forwards_datagrams: bool,
     /// Flow control with the clients of circuits that end here.
     pub flow_control: FlowChoice,
     /// Whether circuits may be extended to private addresses (`ExtendAllowPrivateAddresses`, which
@@ -78,6 +82,8 @@ impl RelayConfig {
             onionskin_wait_max: None,
             hop_by_hop_flow_control: None,
             hop_credit: HopCredit::None,
+            answers_measure: false,
+            forwards_datagrams: false,
             flow_control: FlowChoice::Auto,
             extend_to_private: false,
             max_queue_bytes: 64 << 20,

@@ -30,6 +30,7 @@ mod config;
 mod core;
 mod dos;
 mod exit;
+mod forwarding;
 mod job;
 mod keys;
 mod language;

@@ -50,6 +50,8 @@ pub struct RelayStats {
     pub addresses_held_off: u64,
     /// The same for circuits whose queues ran full (`dos_num_circ_max_outq`).
     pub addresses_held_off_for_queues: u64,
+    /// DATAGRAM cells that were dropped, because too many waited in their lane.
+    pub dropped_datagrams: u64,
 }
 
 /// What went over one transport.
@@ -131,6 +133,7 @@ impl RelayStats {
         self.granted.add(&other.granted);
         self.addresses_held_off += other.addresses_held_off;
         self.addresses_held_off_for_queues += other.addresses_held_off_for_queues;
+        self.dropped_datagrams += other.dropped_datagrams;
         for (refused, count) in &other.refused {
             *self.refused.entry(*refused).or_default() += count;
         }
@@ -167,6 +170,7 @@ pub(super) struct Meter {
     held_queue_cells_max: u32,
     addresses_held_off: u64,
     addresses_held_off_for_queues: u64,
+    dropped_datagrams: u64,
 }
 
 /// The number of channels among the transports of a [`Meter`]; the `n`-th endpoint's is `n + 1`.
@@ -187,8 +191,14 @@ impl Meter {
             held_queue_cells_max: self.held_queue_cells_max.into(),
             addresses_held_off: self.addresses_held_off,
             addresses_held_off_for_queues: self.addresses_held_off_for_queues,
+            dropped_datagrams: self.dropped_datagrams,
             ..RelayStats::default()
         }
+    }
+
+    /// The name of the transport at a place.
+    pub fn transport_name(&self, transport: usize) -> &'static str {
+        self.transports[transport].name
     }
 
     /// Cells came in.
@@ -234,6 +244,11 @@ impl Meter {
     /// The same while the flow that supplies it is held.
     pub fn on_held_queue(&mut self, cells: u32) {
         self.held_queue_cells_max = self.held_queue_cells_max.max(cells);
+    }
+
+    /// A datagram was dropped.
+    pub fn on_dropped_datagram(&mut self) {
+        self.dropped_datagrams += 1;
     }
 
     /// An address may have lost the right to create circuits for a while.

@@ -42,6 +42,11 @@ pub struct HeddleOptions {
     pub hop_by_hop_flow_control: Option<bool>,
     /// `HeddleHopCredit`: credit from hop to hop on TLS channels to relays that agree to it.
     pub hop_credit: HopCredit,
+    /// `HeddleMeasure`: whether clients may ask what was counted of their own circuits. For test networks alone.
+    pub measure: bool,
+    /// `HeddleForwardDatagrams`: whether clients may have circuits whose cells are datagrams, which relays on the way
+    /// neither repeat nor put in order. For test networks alone.
+    pub forward_datagrams: bool,
     /// `HeddleFlowControl`: flow control with the clients of circuits that end here.
     pub flow_control: FlowChoice,
 }
@@ -79,6 +84,19 @@ impl HeddleOptions {
                 return Err(("HeddleTransports", reason));
             }
         }
+        for (name, is_on, why) in [
+            ("HeddleMeasure", self.measure, "who may ask how long cells wait here learns of others' traffic"),
+            (
+                "HeddleForwardDatagrams",
+                self.forward_datagrams,
+                "circuits of datagrams are not for people's traffic: a guard may tell the exit by the time that it \
+                 takes to answer",
+            ),
+        ] {
+            if is_on && !in_test_network {
+                return Err((name, format!("{why}; leave it out, or set TestingTorNetwork")));
+            }
+        }
         let transports = u16::try_from(self.transports.len()).unwrap_or(u16::MAX);
         let more = self.shards.unwrap_or(1).saturating_mul(transports);
         let more = more.saturating_sub(1);
@@ -109,6 +127,8 @@ impl Default for HeddleOptions {
             scheduler: Scheduler::default(),
             hop_by_hop_flow_control: None,
             hop_credit: HopCredit::None,
+            measure: false,
+            forward_datagrams: false,
             flow_control: FlowChoice::default(),
         }
     }

@@ -33,6 +33,8 @@ const SETTINGS: &[Setting] = &[
     one("HeddleObserve", |o, v, _| put(&mut o.heddle.observe, flag(v))),
     one("HeddleHopByHopFlowControl", |o, v, _| put(&mut o.heddle.hop_by_hop_flow_control, flag_or_auto(v))),
     one("HeddleHopCredit", |o, v, _| put(&mut o.heddle.hop_credit, v.parse())),
+    one("HeddleMeasure", |o, v, _| put(&mut o.heddle.measure, flag(v))),
+    one("HeddleForwardDatagrams", |o, v, _| put(&mut o.heddle.forward_datagrams, flag(v))),
     one("HeddleFlowControl", |o, v, _| put(&mut o.heddle.flow_control, v.parse())),
     one("HeddleScheduler", |o, v, _| put(&mut o.heddle.scheduler, scheduler(v))),
 ];

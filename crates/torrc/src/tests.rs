@@ -274,6 +274,16 @@ fn every_error_names_its_line_and_the_mend() {
             "torrc:1: HeddleTransports: quic-per-circuit is not for people's traffic: it shows every circuit on the \
              wire, so it is for experiments; leave it out, or set TestingTorNetwork",
         ),
+        (
+            "HeddleForwardDatagrams 1",
+            "torrc:1: HeddleForwardDatagrams: circuits of datagrams are not for people's traffic: a guard may tell \
+             the exit by the time that it takes to answer; leave it out, or set TestingTorNetwork",
+        ),
+        (
+            "HeddleMeasure 1",
+            "torrc:1: HeddleMeasure: who may ask how long cells wait here learns of others' traffic; leave it out, or \
+             set TestingTorNetwork",
+        ),
         ("HeddleTransports quic,quic", "torrc:1: HeddleTransports: `quic` is named twice; name it once"),
         (
             "HeddleTransports tls,quic",

@@ -66,7 +66,7 @@ impl<I, F> Circuit<I, F> {
     pub(crate) fn takes(&self, command: Command) -> bool {
         match self.stage {
             Stage::Unborn { .. } => command == Command::CREATE2,
-            _ => matches!(command, Command::CREATED2 | Command::RELAY | Command::RELAY_EARLY),
+            _ => command.is_relay() || command == Command::CREATED2,
         }
     }
 }
@@ -345,6 +345,12 @@ impl Lent {
 
     pub(crate) fn body(&self) -> &Body {
         body_of(&self.0)
+    }
+
+    /// Lends a cell that came beside flows.
+    pub(crate) fn datagram(&mut self, body: &Body) {
+        self.0[0] = Command::DATAGRAM.0;
+        self.0[1..].copy_from_slice(body);
     }
 
     /// Lends the cell that says why a circuit ended.

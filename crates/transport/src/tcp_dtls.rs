@@ -8,6 +8,7 @@
 //! Neither circuit ids nor anything else that is per circuit can be seen on the wire. The bytes are in
 //! `docs/reference/tcp-dtls.md`.
 
+mod datagrams;
 mod flow;
 mod flows;
 #[cfg(test)]

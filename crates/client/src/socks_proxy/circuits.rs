@@ -10,6 +10,7 @@ use super::{SocksEvent, SocksProxy};
 use crate::path::{NoPath, Path, allows};
 use crate::proxy::CircuitNumber;
 use crate::socks::Isolation;
+use heddle_proto::cell::measure::Measured;
 use heddle_proto::cell::relay::StreamId;
 use heddle_proto::ids::RsaId;
 use heddle_seam::node::SocketId;
@@ -212,6 +213,27 @@ impl SocksProxy {
         self.circuits.told = None;
         self.unserved = true;
         self.tell(SocksEvent::Built { circuit: number.0, path, took });
+    }
+
+    /// Asks the relays of all circuits what they counted, when it is time.
+    pub(super) fn measure_circuits(&mut self) {
+        let Some(every) = self.options.measure_every.filter(|_| self.now >= self.measure_at) else { return };
+        self.measure_at = self.now + every;
+        let built = self.circuits.open.iter().filter(|(_, entry)| entry.built);
+        for number in built.map(|(number, _)| *number).collect::<Vec<_>>() {
+            if let Some(circuit) = self.proxy.circuit_mut(number) {
+                // One that is over is told of as such.
+                let _ = circuit.measure();
+            }
+        }
+    }
+
+    /// A relay says what it counted.
+    pub(super) fn on_measured(&mut self, number: CircuitNumber, hop: usize, measured: Box<Measured>) {
+        let names = self.circuits.open.get(&number).map(|entry| &entry.names);
+        if let Some(relay) = names.and_then(|names| names.get(hop - 1)).cloned() {
+            self.tell(SocksEvent::Measured { circuit: number.0, relay, measured });
+        }
     }
 
     /// Those circuits are lost that went with their channel.

@@ -103,6 +103,8 @@ fn transports(out: &mut Exposition, relay: &RelayStats) {
             refused.labelled(&[("transport", transport.name), ("of", of)], count);
         }
     }
+    out.counter("heddle_dropped_datagrams_total", "Cells that are datagrams which were dropped in lanes")
+        .value(relay.dropped_datagrams);
     let help = "Circuits to other Heddle relays that went over TLS where a flow was wanted";
     let mut fallbacks = out.counter("heddle_fallbacks_total", help);
     for (reason, count) in &relay.fallbacks {

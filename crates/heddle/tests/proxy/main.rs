@@ -26,7 +26,8 @@ const CLOSED_PORT: u16 = 79;
 fn lab() -> &'static Lab {
     static LAB: OnceLock<Lab> = OnceLock::new();
     LAB.get_or_init(|| {
-        let mut relays = [six_relays(&["HeddleShards 1"]), flow_control::exits()].concat();
+        let mut relays =
+            [six_relays(&["HeddleShards 1", "HeddleForwardDatagrams 1"]), flow_control::exits()].concat();
         for relay in relays.iter_mut().filter(|relay| relay.exit) {
             relay.torrc.push(format!("ExitPolicy reject *:{CLOSED_PORT}"));
         }
@@ -201,6 +202,19 @@ fn first_bytes_travel_with_begin_where_that_is_asked_for() {
     let mut refused = socks::connect(proxy.socks(), &target, None, TIMEOUT).unwrap();
     refused.set_read_timeout(Some(TIMEOUT)).unwrap();
     assert_eq!(refused.read(&mut [0; 1]).unwrap(), 0);
+    lab.check();
+}
+
+/// Cells are datagrams from end to end, over relays that allow it.
+#[test]
+fn datagrams_carry_files() {
+    let lab = lab();
+    let path = ["heddleguard,heddlemiddle,heddleexit", "heddlemiddle,heddleexit"];
+    for path in path {
+        let proxy = Proxy::start(lab, &["--path", path, "--forward-datagrams"]);
+        both_ways(&proxy, Content { seed: 33, len: 3_000_000 });
+        drop(echo(&proxy));
+    }
     lab.check();
 }
 

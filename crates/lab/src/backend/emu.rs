@@ -21,7 +21,7 @@ use heddle_net::tcp_diag::TcpConnection;
 use heddle_netem::{DirectionStats, Step};
 
 use super::{
-    Backend, BackendReport, Built, Circuit, CircuitOrder, Deployment, Log, Outcome, Source, SourceId,
+    Backend, BackendReport, Built, Circuit, CircuitOrder, Deployment, Log, Outcome, Role, Source, SourceId,
     Testbed, WireFlow,
 };
 use crate::emulator::{Emulation, KernelOptions, RunOptions, Summary};
@@ -61,6 +61,13 @@ impl Backend for Emu {
     }
 
     fn check(&self, arm: &Arm, tor: Option<&Tor>, wanted: &Deployment) -> Result<()> {
+        if let Some(line) = wanted.programs.iter().find_map(|placed| line_of_ours(&placed.role)) {
+            return Err(Error::Lacking(format!(
+                "arm {} has clients with the line {line:?}, and those of the backend emu are stock Tor; run it with \
+                 --backend sim",
+                arm.name
+            )));
+        }
         let hosts = wanted.network.hosts.len();
         match tor.is_some() && arm.tor.is_some() && hosts > PROCESS_HOSTS_MAX {
             true => Err(Error::Lacking(format!(
@@ -89,6 +96,12 @@ impl Backend for Emu {
             emulation,
         }))
     }
+}
+
+/// A line for clients that stock Tor does not know.
+fn line_of_ours(role: &Role) -> Option<&String> {
+    let Role::OnionProxy { torrc } = role else { return None };
+    torrc.iter().find(|line| line.starts_with("Heddle"))
 }
 
 /// Hosts that are up. What uses the emulation goes before it does: fields are dropped in this order.

@@ -28,6 +28,7 @@ const SHIPPED: &[Shipped] = &[
     Shipped { name: "quux-chutney", text: include_str!("../../plans/quux-chutney.toml") },
     Shipped { name: "quux-network", text: include_str!("../../plans/quux-network.toml") },
     Shipped { name: "deployment", text: include_str!("../../plans/deployment.toml") },
+    Shipped { name: "udp-forwarding", text: include_str!("../../plans/udp-forwarding.toml") },
     Shipped { name: "isolation", text: include_str!("../../plans/isolation.toml") },
     Shipped { name: "fairness", text: include_str!("../../plans/fairness.toml") },
     Shipped { name: "cc-evaluation-queues", text: include_str!("../../plans/cc-evaluation-queues.toml") },

@@ -18,6 +18,9 @@ impl Command {
     pub const CREATE2: Command = Command(10);
     pub const CREATED2: Command = Command(11);
     pub const PADDING_NEGOTIATE: Command = Command(12);
+    /// Heddle's own, in test networks: a cell of a circuit whose cells are datagrams (`docs/reference/forwarding.md`).
+    /// Relays that do not know it drop it.
+    pub const DATAGRAM: Command = Command(120);
     pub const VPADDING: Command = Command(128);
     pub const CERTS: Command = Command(129);
     pub const AUTH_CHALLENGE: Command = Command(130);
@@ -32,7 +35,7 @@ impl Command {
 
     /// Whether cells of this command carry what a circuit's ends say to each other.
     pub const fn is_relay(self) -> bool {
-        matches!(self, Self::RELAY | Self::RELAY_EARLY)
+        matches!(self, Self::RELAY | Self::RELAY_EARLY | Self::DATAGRAM)
     }
 
     fn name(self) -> Option<&'static str> {
@@ -50,6 +53,7 @@ impl Command {
             Self::CREATE2 => "CREATE2",
             Self::CREATED2 => "CREATED2",
             Self::PADDING_NEGOTIATE => "PADDING_NEGOTIATE",
+            Self::DATAGRAM => "DATAGRAM",
             Self::VPADDING => "VPADDING",
             Self::CERTS => "CERTS",
             Self::AUTH_CHALLENGE => "AUTH_CHALLENGE",

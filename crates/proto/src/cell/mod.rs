@@ -13,6 +13,7 @@ pub mod extend;
 pub mod flow_control;
 pub mod frame;
 pub mod link;
+pub mod measure;
 mod read;
 pub mod relay;
 pub mod stream;

@@ -163,6 +163,14 @@ impl RelayCommand {
     pub(crate) const PADDING_NEGOTIATED: RelayCommand = RelayCommand(42);
     pub const XOFF: RelayCommand = RelayCommand(43);
     pub const XON: RelayCommand = RelayCommand(44);
+    /// Heddle's own, in test networks: the client wants DATAGRAM cells to go (`docs/reference/forwarding.md`).
+    pub const FORWARD: RelayCommand = RelayCommand(200);
+    /// The answer to it.
+    pub const FORWARDED: RelayCommand = RelayCommand(201);
+    /// Heddle's own, in test networks: the client wants to know what a hop counted of its circuit.
+    pub const MEASURE: RelayCommand = RelayCommand(202);
+    /// The answer to it.
+    pub const MEASURED: RelayCommand = RelayCommand(203);
 
     fn name(self) -> Option<&'static str> {
         Some(match self {
@@ -198,6 +206,10 @@ impl RelayCommand {
             Self::PADDING_NEGOTIATED => "PADDING_NEGOTIATED",
             Self::XOFF => "XOFF",
             Self::XON => "XON",
+            Self::FORWARD => "FORWARD",
+            Self::FORWARDED => "FORWARDED",
+            Self::MEASURE => "MEASURE",
+            Self::MEASURED => "MEASURED",
             _ => return None,
         })
     }

@@ -24,6 +24,7 @@ impl Core {
                 self.on_created(link, circ_id, command, body)
             }
             Command::DESTROY => self.on_destroy(link, circ_id, DestroyReason::parse(body)),
+            Command::DATAGRAM => self.on_datagram(link, circ_id, body),
             // Unknown commands are ignored (tor-spec, "Cell packet format").
             _ => {}
         }
@@ -53,6 +54,11 @@ impl Core {
                 self.on_cell(link, circ_id, command, body);
                 // Past a link's limit a channel says nothing, but a flow would stay.
                 (!is_known(self)).then_some(DestroyReason::RESOURCELIMIT)
+            }
+            // One that was on its way when its circuit ended means nothing.
+            Command::DATAGRAM => {
+                self.on_datagram(link, circ_id, body);
+                None
             }
             _ if is_known(self) => {
                 self.on_cell(link, circ_id, command, body);

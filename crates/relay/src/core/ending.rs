@@ -26,6 +26,7 @@ impl Core {
             return;
         };
         self.admission.circuit_ends(key);
+        self.sessions.end(key);
         self.give_up_onionskin(&circuit);
         if let Some(end) = circuit.take_end() {
             self.drop_end(*end);

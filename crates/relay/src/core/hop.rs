@@ -73,7 +73,13 @@ impl Core {
     }
 
     /// A relay cell for us.
-    fn on_recognized(&mut self, key: CircuitKey, command: Command, slot: SlotId, digest: CellDigest) {
+    pub(super) fn on_recognized(
+        &mut self,
+        key: CircuitKey,
+        command: Command,
+        slot: SlotId,
+        digest: CellDigest,
+    ) {
         let Ok((header, _)) = relay::parse(self.pool.body(&slot)) else {
             self.pool.free(slot);
             return self.close_circuit(key, DestroyReason::PROTOCOL);
@@ -95,6 +101,8 @@ impl Core {
             (RelayCommand::EXTEND2, None) => self.on_extend2(key, command, data),
             (RelayCommand::TRUNCATE, None) => self.on_truncate(key, data),
             (RelayCommand::SENDME, None) => self.on_circuit_sendme(key, data),
+            (RelayCommand::FORWARD, None) => self.on_forward_asked(key, data),
+            (RelayCommand::MEASURE, None) => self.on_measure_asked(key, data),
             (_, Some(stream)) => self.on_stream_cell(key, stream, header.command, data),
             // DROP is padding; what is not understood is dropped.
             _ => {}

@@ -15,20 +15,23 @@
 //! | queue cells | `sending` |
 //! | serve streams | `streams/reading`, `replies`, `places`, `resolve`, `begin`, `data`, `mod` |
 //! | lead circuits on | `extend/onward`, `dials`, `crossing`, `find`, `mod` |
-//! | begin circuits | `idle`, `create` |
-//! | hear the shard and answer it | `hop`, `cells`, `shards`, `channels`, `output`, `connecting`, `traffic`, `probe`, `time`, `stats` |
+//! | begin circuits | `idle`, `create`, `forward`, `measure` |
+//! | hear the shard and answer it | `hop`, `datagrams`, `cells`, `shards`, `channels`, `output`, `connecting`, `traffic`, `probe`, `time`, `stats` |
 
 mod cells;
 mod channels;
 mod connecting;
 mod create;
 mod credit;
+mod datagrams;
 mod ending;
 mod extend;
+mod forward;
 mod holds;
 mod hop;
 mod idle;
 mod links;
+mod measure;
 mod observe;
 mod output;
 mod pressure;
@@ -50,6 +53,7 @@ use crate::circuits::Probe;
 use crate::config::{Limits, RelayConfig};
 use crate::dos::Dos;
 use crate::exit::Streams;
+use crate::forwarding::Sessions;
 use crate::language::Output;
 use crate::links::{Crossings, Dials, Links};
 use crate::memory::{Buffers, QUESTION_BYTES};
@@ -102,6 +106,7 @@ pub(super) struct Core {
     dos: Dos,
     jobs: Jobs,
     streams: Streams,
+    sessions: Sessions,
     rates: Rates,
     probe: Option<Probe>,
     meter: Meter,
@@ -142,6 +147,7 @@ impl Core {
                 config.onionskin_age_max(&NetworkParams::default()),
             ),
             streams: Streams::default(),
+            sessions: Sessions::new(config.max_queue_bytes),
             rates: Rates::new(&config),
             probe: None,
             meter: Meter::new(transports),

@@ -99,7 +99,8 @@ impl Core {
             self.release_supply(key, supply);
         }
         if side == Side::Prev {
-            self.on_backward_queue(key, left);
+            self.on_backward_queue(key);
+            self.sessions.mark(key);
         }
     }
 

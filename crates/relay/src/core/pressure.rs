@@ -8,6 +8,7 @@ use crate::memory::{Buffers, FREED_PART, Holder, Holding, QUESTION_BYTES, end_in
 use crate::message::Event;
 use crate::table::Circuit;
 use core::cmp::Reverse;
+use heddle_forwarding::Session;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{CircId, Command};
 use heddle_proto::crypto::RelayLayer;
@@ -56,9 +57,11 @@ impl Core {
     /// All that hold cells of the pool.
     pub fn holders(&self) -> Vec<Holding<Holder>> {
         let circuits = self.table.iter().filter_map(|(key, circuit)| {
-            let queues = circuit.queues();
-            let oldest = queues.filter_map(|queue| self.pool.oldest(queue)).min()?;
-            Some((oldest, Reverse(circuit.queued_cells() as usize * SLOT_LEN), Holder::Circuit(key)))
+            let queues = circuit.queues().filter_map(|queue| self.pool.oldest(queue));
+            let session = circuit.session();
+            let oldest = queues.chain(session.and_then(Session::buffered_since)).min()?;
+            let bytes = circuit.queued_cells() as usize * SLOT_LEN + session.map_or(0, Session::bytes);
+            Some((oldest, Reverse(bytes), Holder::Circuit(key)))
         });
         let connections = self.streams.owed().filter_map(|(socket, queue)| {
             let oldest = self.pool.oldest(queue)?;
@@ -120,6 +123,11 @@ impl Core {
     /// The circuit of a flow.
     pub fn circuit_of(&self, link: LinkKey, circ_id: CircId) -> Option<CircuitKey> {
         self.table.find(link, circ_id).map(|(key, _)| key)
+    }
+
+    /// What sessions of circuits whose cells are datagrams take.
+    pub fn sessions_bytes(&self) -> usize {
+        self.sessions.bytes()
     }
 
     /// The bytes of sockets' buffers.

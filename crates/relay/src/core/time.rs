@@ -9,13 +9,18 @@ impl Core {
     pub fn next_timeout(&self) -> Option<Instant> {
         let unread = self.streams.has_unread().then_some(self.now);
         let late = self.jobs.next_late();
-        [self.rates.waiting_until(), self.streams.next_wake(), unread, late].into_iter().flatten().min()
+        let session = self.sessions.next_timeout();
+        [self.rates.waiting_until(), self.streams.next_wake(), session, unread, late]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Streams that waited go on, and onionskins wait no longer than they may.
     pub fn on_timeout(&mut self) {
         self.refuse_late_onionskins();
         self.wake_streams();
+        self.wake_sessions();
         self.go_on_reading();
     }
 

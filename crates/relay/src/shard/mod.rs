@@ -251,6 +251,7 @@ impl Node<RelayLanguage> for Relay {
         self.core.set_now(now);
         self.core.advance_probe();
         loop {
+            self.core.pump_sessions();
             self.ports.apply_holds(&mut self.core);
             self.work_pairs(now);
             for (socket, error) in self.core.take_unneeded() {

@@ -23,13 +23,15 @@
 //! Its lanes change by the table's verbs alone, which keep them and the links' ids together. Three things it keeps for
 //! other parts, because they begin and end with it and maps of their own would cost a look-up for each cell: for
 //! `admission` through whom it came and whether it is marked as unused, for `dos` how fast it begins streams, for
-//! `exit` our end of it.
+//! `exit` our end of it. A fourth, for `forwarding`, is what is done with its datagrams.
 
 use super::lane::Lane;
 use crate::admission::{Party, Unused};
 use crate::exit::{End, Stream};
+use crate::forwarding::Forwarding;
 use crate::keys::{LinkKey, Side};
 use crate::message::Wanted;
+use heddle_forwarding::Session;
 use heddle_proto::cell::relay::StreamId;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::crypto::onionskin::{Answer, CongestionOffer, HandshakeType};
@@ -93,6 +95,10 @@ pub(crate) struct Circuit {
     state: State,
     /// Our end of the circuit, made when its first stream begins.
     end: Option<Box<End>>,
+    /// What is done with its datagrams, once its client wants that.
+    forwarding: Option<Forwarding>,
+    /// Since when its cells are counted for its client, once that asked for it.
+    measured_since: Option<Instant>,
     /// Its questions that the resolver has not answered.
     questions: u16,
     /// How fast it begins streams and asks for names, while there is a limit.
@@ -127,6 +133,8 @@ impl Circuit {
             next: Next::None,
             state,
             end: None,
+            forwarding: None,
+            measured_since: None,
             questions: 0,
             streams_pace: Pace::default(),
             used_at: now,
@@ -306,6 +314,57 @@ impl Circuit {
             State::Open { layer, .. } => Some(layer.originate(body)),
             State::Handshaking { .. } | State::Transit => None,
         }
+    }
+}
+
+/// Datagrams, and what is counted.
+impl Circuit {
+    /// Its cells are counted anew. Since when they were, if they were.
+    pub fn measure_since(&mut self, now: Instant) -> Option<Instant> {
+        self.measured_since.replace(now)
+    }
+
+    /// Whether datagrams may go from now on: not twice, and not beside streams.
+    pub fn may_forward(&self) -> bool {
+        matches!(self.state, State::Open { .. }) && self.end.is_none() && self.forwarding.is_none()
+    }
+
+    pub fn begin_forwarding(&mut self, forwarding: Forwarding) {
+        self.forwarding = Some(forwarding);
+    }
+
+    /// Puts our layer on a datagram that came on this side, or takes it off. False when it goes no further.
+    pub fn pass_datagram(&self, side: Side, body: &mut Body) -> bool {
+        match (&self.state, &self.forwarding, side) {
+            (State::Transit, ..) => true,
+            (_, Some(Forwarding::Pass(layer)), Side::Prev) => {
+                layer.forward(body);
+                true
+            }
+            (_, Some(Forwarding::Pass(layer)), Side::Next) => {
+                layer.backward(body);
+                true
+            }
+            (_, Some(Forwarding::End(_)) | None, _) => false,
+        }
+    }
+
+    /// Our end of its session, if it has one.
+    pub fn session_mut(&mut self) -> Option<&mut Session> {
+        self.forwarding.as_mut()?.session_mut()
+    }
+
+    /// The same, to look at.
+    pub fn session(&self) -> Option<&Session> {
+        match &self.forwarding {
+            Some(Forwarding::End(session)) => Some(session),
+            Some(Forwarding::Pass(_)) | None => None,
+        }
+    }
+
+    /// Cells and messages that wait towards the client.
+    pub fn cells_towards_client(&self) -> u32 {
+        self.prev.queue.len() + self.session().map_or(0, Session::queued_cells)
     }
 }
 

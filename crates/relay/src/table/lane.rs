@@ -4,6 +4,7 @@ use super::ledger::LaneLedger;
 use crate::keys::LinkKey;
 use crate::scheduler::Activity;
 use heddle_proto::cell::CircId;
+use heddle_proto::cell::measure::LaneMeasured;
 use heddle_proto::pool::{CellPool, CellQueue};
 use heddle_seam::time::Instant;
 
@@ -23,6 +24,8 @@ pub(crate) struct Lane {
     pub(super) ledger: Option<Box<LaneLedger>>,
     /// What the link's scheduler remembers of this lane.
     pub(super) activity: Activity,
+    /// What is counted of it, if its client asked for that.
+    pub(super) measured: Option<Box<LaneMeasured>>,
     /// Whether it has a place among the link's unanswered CREATE2 cells.
     pub(super) unanswered: bool,
 }
@@ -61,6 +64,7 @@ impl Lane {
             flow,
             ledger: None,
             activity: Activity::default(),
+            measured: None,
             unanswered: false,
         }
     }

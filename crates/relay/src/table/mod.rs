@@ -14,6 +14,7 @@ mod flows;
 mod ids;
 mod lane;
 mod ledger;
+mod measure;
 mod next;
 #[cfg(test)]
 mod tests;
@@ -173,6 +174,9 @@ impl Table {
             return Pushed::Gone;
         };
         pool.push(&mut lane.queue, slot, now);
+        if let Some(measured) = &mut lane.measured {
+            measure::on_queue(measured, lane.queue.len());
+        }
         Pushed::Queued(lane.queue.len())
     }
 
@@ -239,6 +243,9 @@ impl Table {
             }
             let waited = now.since(pool.queued_at(&slot));
             self.waits.record_us(u32::try_from(waited.as_micros()).unwrap_or(u32::MAX));
+            if let Some(measured) = &mut lane.measured {
+                measure::on_left(measured, waited);
+            }
             let left = lane.queue.len();
             self.mark_ready(now, circuit, side);
             return Some(Popped::Cell(Departure { circ_id, slot, circuit, side, left, waited }));

@@ -6,6 +6,7 @@ mod buffers;
 mod circuits;
 mod client;
 mod credit;
+mod datagrams;
 mod dials;
 mod dos;
 mod extend;

@@ -59,6 +59,17 @@ impl Flows {
         core::mem::take(&mut self.is_room_news).then(|| self.ours_max.saturating_sub(self.ours))
     }
 
+    /// The circuit of a flow, if that is open.
+    pub(super) fn open_circuit(&mut self, id: FlowId) -> Option<CircId> {
+        let circuit = self.circuits.live_mut(self.circuits.by_id(id)?)?;
+        circuit.takes(Command::DATAGRAM).then_some(circuit.circ_id)
+    }
+
+    /// The flow of a circuit that has not ended.
+    pub(super) fn flow_of(&mut self, circ_id: CircId) -> Option<FlowId> {
+        Some(self.circuits.live_mut(self.circuits.by_name(circ_id)?)?.id)
+    }
+
     /// Takes bytes of a flow straight from a datagram. Returns how many.
     pub(super) fn take(&mut self, id: FlowId, bytes: &[u8]) -> usize {
         let Some(key) = self.circuits.by_id(id) else {

@@ -1,5 +1,6 @@
 //! The TCP connections of one session, as the session carries them.
 
+use super::datagrams::DatagramCells;
 use super::flow::Flow;
 use super::flows::Flows;
 use super::options::{ACK_DELAY, CongestionControl, DtlsOptions};
@@ -26,6 +27,8 @@ const LONE_CELL_BYTES: usize = HEADER_BYTES + FLOW_CELL_LEN;
 pub(crate) struct Tcp {
     mux: Mux,
     flows: Flows,
+    datagrams: DatagramCells,
+    packet_bytes_max: u16,
     /// Its share of the endpoint's memory.
     pool: BufferPool,
 }
@@ -70,7 +73,8 @@ impl Tunnelled for Tcp {
             CongestionControl::Cubic | CongestionControl::Reno => Mux::new(of_mux, pool.clone()),
         };
         let first_cell_timeout = options.session.timeouts.first_cell;
-        Tcp { mux, flows: Flows::new(role, ours_max, first_cell_timeout, pool.clone()), pool }
+        let flows = Flows::new(role, ours_max, first_cell_timeout, pool.clone());
+        Tcp { mux, flows, datagrams: DatagramCells::default(), packet_bytes_max, pool }
     }
 
     fn is_ready(&self) -> bool {
@@ -85,6 +89,10 @@ impl Tunnelled for Tcp {
         &mut self.flows.circuits
     }
 
+    fn has_readable(&self) -> bool {
+        self.datagrams.has_come() || self.flows.circuits.has_readable()
+    }
+
     fn controller_mut(&mut self) -> Option<&mut dyn SessionController> {
         self.mux.controller_mut()
     }
@@ -96,7 +104,15 @@ impl Tunnelled for Tcp {
     }
 
     fn handle_packet(&mut self, now: Instant, packet: &[u8]) -> Result<(), ConnectionError> {
-        let Tcp { mux, flows, .. } = self;
+        let Tcp { mux, flows, datagrams, .. } = self;
+        if let Some(cells) = DatagramCells::parse(packet) {
+            for (id, body) in cells {
+                if let Some(circ_id) = flows.open_circuit(id) {
+                    datagrams.take_in(circ_id, body);
+                }
+            }
+            return Ok(());
+        }
         let result = mux.handle_datagram(now, packet, &mut |id, bytes| flows.take(id, bytes));
         flows.on_events(now, mux);
         result.map_err(|why| ConnectionError::PeerMisbehaved(why.to_string()))
@@ -107,6 +123,7 @@ impl Tunnelled for Tcp {
     }
 
     fn set_packet_bytes_max(&mut self, bytes: u16) {
+        self.packet_bytes_max = bytes;
         self.mux.set_datagram_bytes_max(bytes);
     }
 
@@ -127,6 +144,9 @@ impl Tunnelled for Tcp {
     }
 
     fn poll_packet(&mut self, now: Instant, head_bytes: usize, out: &mut Vec<u8>) -> Option<Packet> {
+        if self.datagrams.poll_packet(self.packet_bytes_max.into(), out) {
+            return Some(Packet::Tells);
+        }
         let content = self.mux.poll_datagram(now, out);
         self.flows.on_events(now, &mut self.mux);
         let lone_cell_bytes = head_bytes + LONE_CELL_BYTES;
@@ -164,10 +184,20 @@ impl Tunnelled for Tcp {
     }
 
     fn send(&mut self, now: Instant, circ_id: CircId, command: Command, body: &Body) -> FlowState {
+        if command == Command::DATAGRAM {
+            if let Some(id) = self.flows.flow_of(circ_id) {
+                self.datagrams.send(id, body);
+            }
+            return FlowState::Open;
+        }
         self.flows.send(now, &mut self.mux, circ_id, command, body)
     }
 
     fn next_cell(&mut self, now: Instant, lent: &mut Lent) -> Option<(CircId, Command)> {
+        if let Some((circ_id, body)) = self.datagrams.next_come() {
+            lent.datagram(&body);
+            return Some((circ_id, Command::DATAGRAM));
+        }
         self.flows.next_cell(now, &mut self.mux, lent)
     }
 
@@ -182,7 +212,7 @@ impl Tunnelled for Tcp {
     }
 
     fn heap_bytes(&self) -> usize {
-        self.mux.heap_bytes() + self.flows.circuits.heap_bytes()
+        self.mux.heap_bytes() + self.flows.circuits.heap_bytes() + self.datagrams.heap_bytes()
     }
 
     fn add_stats(&self, stats: &mut ConnectionStats) {

@@ -384,7 +384,7 @@ impl Channel for TlsChannel {
     }
 }
 
-/// Whether cells of this command belong to a circuit, as far as link protocols 4 and 5 know.
+/// Whether cells of this command belong to a circuit, as far as link protocols 4 and 5 and we know.
 fn is_of_circuit(command: Command) -> bool {
     matches!(
         command,
@@ -397,6 +397,7 @@ fn is_of_circuit(command: Command) -> bool {
             | Command::RELAY_EARLY
             | Command::CREATE2
             | Command::CREATED2
+            | Command::DATAGRAM
     )
 }
 

@@ -32,6 +32,8 @@ use crate::traffic::sunk::Sunk;
 
 /// The port of each host's server.
 const SERVER_PORT: u16 = 80;
+/// The one line of a plan for clients that means something here: stock Tor does not know it.
+const FORWARDS: &str = "HeddleForwardDatagrams 1";
 /// How long a packet takes from a host to itself.
 const LOOPBACK: Duration = Duration::from_micros(10);
 
@@ -67,7 +69,14 @@ impl Place {
 #[derive(Default)]
 struct Wanted<'a> {
     relay: Option<(bool, &'a [String])>,
-    is_client: bool,
+    client: Option<Client>,
+}
+
+/// What a client is.
+#[derive(Clone, Copy)]
+struct Client {
+    /// Whether its circuits' cells are datagrams.
+    forwards_datagrams: bool,
 }
 
 impl World {
@@ -129,8 +138,9 @@ fn wanted(deployment: &Deployment) -> Result<(BTreeMap<&str, Wanted<'_>>, Networ
             Role::Relay { program: Program::Stock, .. } => {}
             Role::Relay { program: Program::Heddle, exit, torrc } => of.relay = Some((*exit, torrc)),
             Role::OnionProxy { torrc } => {
-                of.is_client = true;
-                torrc.first().map_or(Ok(()), |line| Err(unknown("clients", line)))?;
+                let (known, others): (Vec<&String>, _) = torrc.iter().partition(|line| *line == FORWARDS);
+                others.first().map_or(Ok(()), |line| Err(unknown("clients", line)))?;
+                of.client = Some(Client { forwards_datagrams: !known.is_empty() });
             }
             Role::Server(kind) => {
                 let usual = &deployment.network.kernel.congestion_control;
@@ -163,12 +173,12 @@ impl Making<'_> {
         wanted: &Wanted<'_>,
     ) -> Result<Place> {
         let sunk = Arc::new(Sunk::default());
-        let nodes = self.nodes(sim, wanted.is_client, &sunk);
+        let nodes = self.nodes(sim, wanted.client, &sunk);
         let mut kernel = kernel(host, self.settings)?;
         let (id, relay) = match wanted.relay {
             None => {
                 // Stock onion proxies leave Nagle's algorithm on; what servers and programs set is without.
-                kernel.nagle = wanted.is_client;
+                kernel.nagle = wanted.client.is_some();
                 let mut nodes = nodes.into_iter();
                 let server = nodes.next().into_iter().collect();
                 let (addrs, beside) = (vec![addr], nodes.collect());
@@ -190,7 +200,7 @@ impl Making<'_> {
         sim.listen(id, first, SERVER_PORT);
         sim.open_ports(id, first + 2, &[DATAGRAM_PORT]);
         let (over_kernel, datagrams) = (first + 1, first + 2);
-        let over_circuits = wanted.is_client.then_some(first + 3);
+        let over_circuits = wanted.client.map(|_| first + 3);
         Ok(Place { id, addr, relay, sunk, over_kernel, datagrams, over_circuits })
     }
 
@@ -198,7 +208,7 @@ impl Making<'_> {
     fn nodes(
         &self,
         sim: &Simulation<RelayLanguage>,
-        is_client: bool,
+        client: Option<Client>,
         sunk: &Arc<Sunk>,
     ) -> Vec<Box<dyn AnyNode<RelayLanguage>>> {
         let mut nodes: Vec<Box<dyn AnyNode<RelayLanguage>>> = vec![
@@ -206,9 +216,10 @@ impl Making<'_> {
             Box::new(SourceNode::new(Carrier::Kernel(OverKernel::new()))),
             Box::new(DatagramNode::default()),
         ];
-        if is_client {
+        if let Some(client) = client {
             let seed = sim.seed().child("client", self.hosts);
-            let proxy = OnionProxy::new(Box::new(transport(&seed)), Arc::new(self.params.clone()), &seed);
+            let mut proxy = OnionProxy::new(Box::new(transport(&seed)), Arc::new(self.params.clone()), &seed);
+            proxy.forward_datagrams(client.forwards_datagrams);
             nodes.push(Box::new(SourceNode::new(Carrier::Circuits(Box::new(OverCircuits::new(proxy))))));
         }
         nodes

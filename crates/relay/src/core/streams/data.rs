@@ -58,7 +58,7 @@ impl Core {
         let now = self.now;
         let min_version = self.params.get("sendme_accept_min_version", 1, 0, 255);
         let Some(circuit) = self.table.get_mut(key) else { return };
-        let queued_cells = circuit.prev().queued_cells();
+        let queued_cells = circuit.cells_towards_client();
         let end = circuit.end_mut();
         match end.map(|end| end.on_sendme(now, data, min_version, queued_cells)) {
             Some(Ok(())) => self.read_more(key),
@@ -102,7 +102,7 @@ impl Core {
             left = &left[packaged..];
         }
         let Some(circuit) = self.table.get_mut(key) else { return };
-        let queued_cells = circuit.prev().queued_cells();
+        let queued_cells = circuit.cells_towards_client();
         let Some(end) = circuit.end_mut() else { return };
         end.hold_back(queued_cells);
         self.update_interest(key, id);

@@ -96,8 +96,10 @@ impl Core {
     }
 
     /// The queue towards the client is shorter: its streams may be read again.
-    pub(in crate::core) fn on_backward_queue(&mut self, key: CircuitKey, left: u32) {
-        if self.end_mut(key).is_some_and(|end| end.let_go(left)) {
+    pub(in crate::core) fn on_backward_queue(&mut self, key: CircuitKey) {
+        let Some(circuit) = self.table.get_mut(key) else { return };
+        let left = circuit.cells_towards_client();
+        if circuit.end_mut().is_some_and(|end| end.let_go(left)) {
             self.read_more(key);
         }
     }

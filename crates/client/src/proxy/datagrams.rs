@@ -1,0 +1,59 @@
+//! Circuits whose cells are datagrams.
+
+use super::{CircuitNumber, OnionProxy, ProxyEvent};
+use crate::circuit::Closed;
+use heddle_seam::node::SocketId;
+use heddle_seam::time::Instant;
+
+impl OnionProxy {
+    /// Whether the cells of circuits that are built from now on are to be datagrams. Their relays must allow it, or
+    /// they are never built.
+    pub fn forward_datagrams(&mut self, wanted: bool) {
+        self.forwards = wanted;
+    }
+
+    /// All hops are joined.
+    pub(super) fn after_last_hop(&mut self, number: CircuitNumber) {
+        let Some(circuit) = self.circuits.get_mut(&number).filter(|_| self.forwards) else {
+            return self.event(ProxyEvent::Built(number));
+        };
+        self.dirty.insert(circuit.guard);
+        if circuit.origin.forward_datagrams().is_ok() {
+            self.forwarding.insert(number);
+        } else {
+            self.close_circuit(number);
+            self.event(ProxyEvent::CircuitClosed(
+                number,
+                Closed::Misbehaved("datagrams cannot be asked for"),
+            ));
+        }
+    }
+
+    /// Lets the sessions of a channel's circuits make the cells that are to leave now.
+    pub(super) fn pump_sessions(&mut self, now: Instant, socket: SocketId) {
+        for number in &self.forwarding {
+            if let Some(circuit) = self.circuits.get_mut(number).filter(|circuit| circuit.guard == socket) {
+                circuit.origin.pump_session(now);
+            }
+        }
+    }
+
+    pub(super) fn session_timeouts(&self) -> impl Iterator<Item = Instant> {
+        let circuits = self.forwarding.iter().filter_map(|number| self.circuits.get(number));
+        circuits.filter_map(|circuit| circuit.origin.session_timeout())
+    }
+
+    /// Sessions whose time has come.
+    pub(super) fn wake_sessions(&mut self, now: Instant) {
+        let is_due = |number: &&CircuitNumber| {
+            let at = self.circuits.get(number).and_then(|circuit| circuit.origin.session_timeout());
+            at.is_some_and(|at| at <= now)
+        };
+        for number in self.forwarding.iter().filter(is_due).copied().collect::<Vec<_>>() {
+            let Some(circuit) = self.circuits.get_mut(&number) else { continue };
+            circuit.origin.handle_session_timeout(now);
+            self.dirty.insert(circuit.guard);
+            self.after_cell(now, number);
+        }
+    }
+}

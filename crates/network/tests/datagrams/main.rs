@@ -1,0 +1,4 @@
+//! Circuits whose cells are datagrams (`docs/reference/forwarding.md`).
+
+mod circuits;
+mod exit_by_round_trip;

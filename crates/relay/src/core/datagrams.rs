@@ -1,0 +1,126 @@
+//! DATAGRAM cells: they pass, or bring our end of a session what the client says ([`crate::forwarding`]).
+
+use super::Core;
+use crate::forwarding::{OWN_WAITING_MAX, WAITING_MAX};
+use crate::keys::{CircuitKey, LinkKey, Side};
+use crate::table::{Circuit, Next, Pushed};
+use heddle_proto::cell::create::DestroyReason;
+use heddle_proto::cell::{Body, CircId, Command};
+use heddle_proto::pool::SlotId;
+
+impl Core {
+    /// A DATAGRAM cell came in. One that nobody waits for is dropped, but counts among what its lane's neighbour may
+    /// send.
+    pub(super) fn on_datagram(&mut self, link: LinkKey, circ_id: CircId, body: &Body) {
+        let Some((key, side)) = self.table.find(link, circ_id).filter(|_| self.config.forwards_datagrams)
+        else {
+            return;
+        };
+        if !self.count_arrival(key, side) {
+            return;
+        }
+        let Some(circuit) = self.table.get_mut(key) else { return };
+        let mut body = *body;
+        if circuit.pass_datagram(side, &mut body) {
+            if !self.pass_on(key, side.opposite(), &body) {
+                self.meter.on_dropped_datagram();
+                self.end_cells(key, side, 1);
+            }
+            return;
+        }
+        let session = circuit.session_mut().filter(|_| side == Side::Prev);
+        let result = session.map_or(Ok(()), |session| session.handle_cell(self.now, &mut body));
+        self.sessions.mark(key);
+        self.end_cells(key, side, 1);
+        if result.is_err() {
+            self.punish(key);
+        }
+    }
+
+    /// Queues a datagram. False when too many cells wait already.
+    fn pass_on(&mut self, key: CircuitKey, side: Side, body: &Body) -> bool {
+        let has_room = |circuit: &Circuit| {
+            let is_joined = side == Side::Prev || matches!(circuit.next(), Next::Joined(_));
+            is_joined && circuit.lane(side).is_some_and(|lane| lane.queued_cells() < WAITING_MAX)
+        };
+        if !self.table.get(key).is_some_and(has_room) {
+            return false;
+        }
+        let Some(slot) = self.take_slot(Command::DATAGRAM) else { return false };
+        *self.pool.body_mut(&slot) = *body;
+        self.queue_datagram(key, side, slot);
+        true
+    }
+
+    fn queue_datagram(&mut self, key: CircuitKey, side: Side, slot: SlotId) {
+        self.before_push(key, side);
+        if let Pushed::Queued(len) = self.table.push(&mut self.pool, self.now, (key, side), slot) {
+            self.meter.on_queue(len);
+            self.table.mark_ready(self.now, key, side);
+        }
+    }
+
+    /// Works off what sessions have for us, and gives their cells to lanes.
+    pub fn pump_sessions(&mut self) {
+        while let Some(key) = self.sessions.next_due() {
+            self.hear_session(key);
+            self.fill_from_session(key);
+        }
+    }
+
+    /// What the client said is as if it had come in relay cells.
+    fn hear_session(&mut self, key: CircuitKey) {
+        loop {
+            let Some(slot) = self.take_slot(Command::RELAY) else {
+                return self.close_circuit(key, DestroyReason::RESOURCELIMIT);
+            };
+            let now = self.now;
+            let session = self.table.get_mut(key).and_then(Circuit::session_mut);
+            let body = self.pool.body_mut(&slot);
+            match session.map(|session| session.next_message(now, body)) {
+                Some(Ok(true)) => self.on_recognized(key, Command::RELAY, slot, [0; 20]),
+                Some(Ok(false)) | None => return self.pool.free(slot),
+                Some(Err(_)) => {
+                    self.pool.free(slot);
+                    return self.punish(key);
+                }
+            }
+        }
+    }
+
+    fn fill_from_session(&mut self, key: CircuitKey) {
+        loop {
+            let waiting = self.table.get(key).map(|circuit| circuit.prev().queued_cells());
+            if waiting.is_none_or(|waiting| waiting >= OWN_WAITING_MAX) {
+                break;
+            }
+            let Some(slot) = self.take_slot(Command::DATAGRAM) else {
+                return self.close_circuit(key, DestroyReason::RESOURCELIMIT);
+            };
+            let session = self.table.get_mut(key).and_then(Circuit::session_mut);
+            let body = self.pool.body_mut(&slot);
+            if !session.is_some_and(|session| session.poll_cell(self.now, body)) {
+                self.pool.free(slot);
+                break;
+            }
+            self.queue_datagram(key, Side::Prev, slot);
+        }
+        let Some(session) = self.table.get_mut(key).and_then(Circuit::session_mut) else { return };
+        if session.is_over() {
+            return self.punish(key);
+        }
+        self.sessions.set_bytes(key, session.bytes());
+        self.sessions.set_timer(key, session.poll_timeout());
+        self.on_backward_queue(key);
+    }
+
+    /// Sessions whose time has come.
+    pub(super) fn wake_sessions(&mut self) {
+        while let Some(key) = self.sessions.pop_expired(self.now) {
+            if let Some(session) = self.table.get_mut(key).and_then(Circuit::session_mut) {
+                session.handle_timeout(self.now);
+            }
+            self.sessions.mark(key);
+        }
+    }
+}
