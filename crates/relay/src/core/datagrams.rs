@@ -12,12 +12,12 @@ impl Core {
     /// A DATAGRAM cell came in. One that nobody waits for is dropped, but counts among what its lane's neighbour may
     /// send.
     pub(super) fn on_datagram(&mut self, link: LinkKey, circ_id: CircId, body: &Body) {
-        let Some((key, side)) = self.table.find(link, circ_id).filter(|_| self.config.forwards_datagrams)
-        else {
-            return;
-        };
+        let Some((key, side)) = self.table.find(link, circ_id) else { return };
         if !self.count_arrival(key, side) {
             return;
+        }
+        if !self.config.forwards_datagrams {
+            return self.end_cells(key, side, 1);
         }
         let Some(circuit) = self.table.get_mut(key) else { return };
         let mut body = *body;
