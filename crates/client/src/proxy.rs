@@ -93,8 +93,6 @@ pub struct OnionProxy {
     hop_credit: HopCredit,
     /// Whether the cells of circuits are to be datagrams.
     forwards: bool,
-    /// Circuits whose cells are, and some that are over.
-    forwarding: BTreeSet<CircuitNumber>,
     seed: Seed,
     rng: Rng,
     /// The time of the last input.
@@ -121,7 +119,6 @@ impl OnionProxy {
             flow_control: FlowChoice::default(),
             hop_credit: HopCredit::None,
             forwards: false,
-            forwarding: BTreeSet::new(),
             seed: seed.child("circuits of a proxy", 0),
             rng: seed.child("a proxy", 0).rng(),
             now: Instant::ZERO,
@@ -425,7 +422,6 @@ impl OnionProxy {
     }
 
     fn forget_circuit(&mut self, number: CircuitNumber) {
-        self.forwarding.remove(&number);
         let Some(circuit) = self.circuits.remove(&number) else { return };
         if let Some(guard) = self.guards.get_mut(&circuit.guard) {
             guard.circuits.retain(|_, of| *of != number);

@@ -34,5 +34,5 @@ mod session;
 pub use fault::Fault;
 pub use keys::{Forward, Forwarded, HopKeys, Part};
 pub use layer::HopLayer;
-pub use message::UNIT_BYTES;
+pub use message::DIGEST;
 pub use session::{Session, SessionStats};

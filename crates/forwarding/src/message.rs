@@ -11,12 +11,17 @@
 use crate::fault::Fault;
 use heddle_proto::cell::Body;
 use heddle_proto::cell::relay::{DATA_LEN, HEADER_LEN};
+use heddle_proto::crypto::tor1::CellDigest;
 use std::collections::VecDeque;
 
 /// What a session's TCP counts, in bytes: 16 bits of window are a MiB of these, and a cell has 28.
-pub const UNIT_BYTES: u16 = 16;
+pub(crate) const UNIT_BYTES: u16 = 16;
 
 const HEAD_LEN: usize = 5;
+/// What stands for the digest of a message's cell where one is asked for: TCP acknowledges, so that no cell's digest
+/// proves anything, and it is the same at both ends.
+pub const DIGEST: CellDigest = [0; 20];
+
 /// Bytes of the longest message.
 pub(crate) const MESSAGE_LEN_MAX: usize = (HEAD_LEN + DATA_LEN).next_multiple_of(UNIT_BYTES as usize);
 

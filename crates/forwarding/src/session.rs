@@ -119,9 +119,7 @@ impl Session {
             return Ok(());
         };
         self.stats.received_cells += 1;
-        handle_packet(&mut self.mux, now, packet)?;
-        self.on_events(now);
-        Ok(())
+        self.handle_packet(now, packet)
     }
 
     /// Takes a packet as if it had come in a cell that the other end sealed.
@@ -130,9 +128,10 @@ impl Session {
     ///
     /// As [`handle_cell`](Self::handle_cell).
     pub fn handle_packet(&mut self, now: Instant, packet: &[u8]) -> Result<(), Fault> {
-        handle_packet(&mut self.mux, now, packet)?;
+        // What came is read as messages are asked for, so none is taken at once.
+        let result = self.mux.handle_datagram(now, packet, &mut |_, _| 0);
         self.on_events(now);
-        Ok(())
+        result.map_err(|malformed| Fault(malformed.0))
     }
 
     /// Whether there were any.
@@ -273,11 +272,6 @@ impl Session {
             ..self.stats
         }
     }
-}
-
-/// What came is read as messages are asked for, so none is taken at once.
-fn handle_packet(mux: &mut Mux, now: Instant, packet: &[u8]) -> Result<(), Fault> {
-    mux.handle_datagram(now, packet, &mut |_, _| 0).map_err(|malformed| Fault(malformed.0))
 }
 
 impl fmt::Debug for Session {

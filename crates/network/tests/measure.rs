@@ -24,7 +24,7 @@ fn ask(net: &mut Net, circuit: CircuitNumber) -> Vec<(usize, Measured)> {
     measured.collect()
 }
 
-/// Relays of which the middle one is slow, so that cells wait there; the last one does not answer.
+/// Relays of which the middle one is slow, so that cells wait there.
 #[test]
 fn a_client_learns_where_its_own_cells_wait() {
     let mut plan = Plan { slow: Some((1, 256 << 10)), ..Plan::default() };

@@ -4,7 +4,7 @@
 //! 2. When all have answered, [`OriginEvent::Forwarding`] says so, and what is said to the last hop goes as datagrams.
 
 use super::{Fault, OriginCell, OriginCircuit, OriginError, OriginEvent};
-use heddle_forwarding::{Forward, Forwarded, HopKeys, HopLayer, Part, Session, SessionStats};
+use heddle_forwarding::{DIGEST, Forward, Forwarded, HopKeys, HopLayer, Part, Session, SessionStats};
 use heddle_proto::cell::relay::{self, DATA_LEN, RelayCommand};
 use heddle_proto::cell::{BODY_LEN, Body, Command};
 use heddle_seam::time::Instant;
@@ -105,7 +105,7 @@ impl OriginCircuit {
             let (header, data) = relay::parse(&message).map_err(|_| "a message that is too long")?;
             match header.command {
                 RelayCommand::MEASURED => self.on_measured(self.hops() - 1, data)?,
-                _ => self.on_end_cell(now, header, data, [0; 20])?,
+                _ => self.on_end_cell(now, header, data, DIGEST)?,
             }
         }
         self.check_session()

@@ -22,7 +22,7 @@ impl OriginCircuit {
 
     /// A hop answered.
     pub(super) fn on_measured(&mut self, hop: usize, data: &[u8]) -> Result<(), Fault> {
-        let measured = Box::new(Measured::parse(data).ok_or("malformed MEASURED")?);
+        let measured = Box::new(Measured::parse(data).map_err(|_| "malformed MEASURED")?);
         self.events.push_back(OriginEvent::Measured { hop: hop + 1, measured });
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Circuits whose cells are datagrams.
 
-use super::{CircuitNumber, OnionProxy, ProxyEvent};
+use super::{CircuitNumber, OnionProxy, ProxyCircuit, ProxyEvent};
 use crate::circuit::Closed;
 use heddle_seam::node::SocketId;
 use heddle_seam::time::Instant;
@@ -18,38 +18,32 @@ impl OnionProxy {
             return self.event(ProxyEvent::Built(number));
         };
         self.dirty.insert(circuit.guard);
-        if circuit.origin.forward_datagrams().is_ok() {
-            self.forwarding.insert(number);
-        } else {
+        if circuit.origin.forward_datagrams().is_err() {
             self.close_circuit(number);
-            self.event(ProxyEvent::CircuitClosed(
-                number,
-                Closed::Misbehaved("datagrams cannot be asked for"),
-            ));
+            let why = Closed::Misbehaved("datagrams cannot be asked for");
+            self.event(ProxyEvent::CircuitClosed(number, why));
         }
     }
 
     /// Lets the sessions of a channel's circuits make the cells that are to leave now.
     pub(super) fn pump_sessions(&mut self, now: Instant, socket: SocketId) {
-        for number in &self.forwarding {
-            if let Some(circuit) = self.circuits.get_mut(number).filter(|circuit| circuit.guard == socket) {
+        let numbers = self.guards.get(&socket).into_iter().flat_map(|guard| guard.circuits.values());
+        for number in numbers {
+            if let Some(circuit) = self.circuits.get_mut(number) {
                 circuit.origin.pump_session(now);
             }
         }
     }
 
     pub(super) fn session_timeouts(&self) -> impl Iterator<Item = Instant> {
-        let circuits = self.forwarding.iter().filter_map(|number| self.circuits.get(number));
-        circuits.filter_map(|circuit| circuit.origin.session_timeout())
+        self.circuits.values().filter_map(|circuit| circuit.origin.session_timeout())
     }
 
     /// Sessions whose time has come.
     pub(super) fn wake_sessions(&mut self, now: Instant) {
-        let is_due = |number: &&CircuitNumber| {
-            let at = self.circuits.get(number).and_then(|circuit| circuit.origin.session_timeout());
-            at.is_some_and(|at| at <= now)
-        };
-        for number in self.forwarding.iter().filter(is_due).copied().collect::<Vec<_>>() {
+        let is_due = |circuit: &ProxyCircuit| circuit.origin.session_timeout().is_some_and(|at| at <= now);
+        let due = self.circuits.iter().filter(|(_, circuit)| is_due(circuit)).map(|(number, _)| *number);
+        for number in due.collect::<Vec<_>>() {
             let Some(circuit) = self.circuits.get_mut(&number) else { continue };
             circuit.origin.handle_session_timeout(now);
             self.dirty.insert(circuit.guard);

@@ -1,11 +1,11 @@
 //! Relays on the way neither repeat nor reorder, and the client and the exit have a TCP connection with each other.
 
+use crate::transport::Transport;
 use heddle_client::{ExchangeState, OnionProxy};
 use heddle_network::{Net, Plan, download, pattern_sha256, upload};
 use heddle_proto::cell::stream::EndReason;
 use heddle_seam::time::Duration;
 use heddle_sim::{TraceHash, Wire};
-use heddle_transport::registry;
 
 const LONG: Duration = Duration::from_secs(600);
 const MB: u64 = 1_000_000;
@@ -14,15 +14,10 @@ const MB: u64 = 1_000_000;
 fn network(plan: &Plan, over: &str) -> Net {
     let mut plan = plan.clone();
     plan.torrc.heddle.forward_datagrams = true;
-    let plan = match registry::named(over) {
-        Some(transport) => plan.speaking(transport, &[0, 1, 2]),
-        None => plan,
+    let mut net = match over {
+        "tls" => Net::new(&plan),
+        over => Transport::named(over).paired(&plan),
     };
-    let mut net = Net::new(&plan);
-    // A first circuit makes relays neighbours, which then find out that they are pairs.
-    let first = net.build(&[0, 1, 2], false);
-    net.sim.run_for(Duration::from_secs(5));
-    net.proxy(|proxy| proxy.close_circuit(first));
     net.proxy(|proxy| proxy.forward_datagrams(true));
     net
 }

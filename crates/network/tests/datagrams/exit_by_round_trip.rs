@@ -6,12 +6,12 @@
 //! when datagrams with cells pass between it and the middle. It takes the shortest time between the first cell after a
 //! pause and the first cell that comes back that it sees a few times.
 
+use crate::transport::Transport;
 use heddle_client::ExchangeState;
 use heddle_network::{Net, Plan, upload};
 use heddle_seam::rng::{Rng, Seed};
 use heddle_seam::time::{Duration, Instant};
 use heddle_sim::{Tapped, Wire};
-use heddle_transport::registry;
 
 /// One-way delays between relays in ms, by tenths of all pairs.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -104,14 +104,9 @@ impl Attack {
     }
 
     fn network(&self, seed: u64) -> Net {
-        let transport = registry::named("tcp-dtls").expect("it is there");
-        let mut plan = Plan { seed, ..Plan::default() }.speaking(transport, &[0, 1, 2]);
+        let mut plan = Plan { seed, ..Plan::default() };
         plan.torrc.heddle.forward_datagrams = true;
-        let mut net = Net::new(&plan);
-        // A first circuit makes relays neighbours, which then find out that they are pairs.
-        let first = net.build(&[0, 1, 2], false);
-        net.sim.run_for(Duration::from_secs(5));
-        net.proxy(|proxy| proxy.close_circuit(first));
+        let mut net = Transport::named("tcp-dtls").paired(&plan);
         net.proxy(|proxy| proxy.forward_datagrams(self.cells == Cells::Forwarded));
         net
     }

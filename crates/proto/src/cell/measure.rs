@@ -18,9 +18,10 @@
 //! | 4 | microseconds that one waited at most |
 //! | 4 | the most cells that waited at once |
 
+use super::read::{Malformed, Reader};
+
 const VERSION: u8 = 1;
 const NAME_LEN: usize = 16;
-const LANE_LEN: usize = NAME_LEN + 20;
 
 /// The data of MEASURE.
 pub const MEASURE: [u8; 1] = [VERSION];
@@ -54,20 +55,14 @@ impl LaneMeasured {
         core::str::from_utf8(&self.name[..end]).unwrap_or_default()
     }
 
-    fn parse(data: &[u8; LANE_LEN]) -> Self {
-        let (name, rest) = data.split_at(NAME_LEN);
-        let number = |at: usize, len: usize| {
-            rest[at..at + len].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
-        };
-        let mut lane = LaneMeasured::default();
-        lane.name.copy_from_slice(name);
-        LaneMeasured {
-            cells: number(0, 4) as u32,
-            waited_us: number(4, 8),
-            waited_max_us: number(12, 4) as u32,
-            queue_max_cells: number(16, 4) as u32,
-            ..lane
-        }
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(LaneMeasured {
+            name: reader.array()?,
+            cells: reader.u32()?,
+            waited_us: reader.u64()?,
+            waited_max_us: reader.u32()?,
+            queue_max_cells: reader.u32()?,
+        })
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
@@ -88,14 +83,20 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// `None` when it is another version or cut short. What follows is skipped.
-    pub fn parse(data: &[u8]) -> Option<Self> {
-        let (&[VERSION, a, b, c, d], rest) = data.split_first_chunk()? else { return None };
-        let (towards_client, rest) = rest.split_first_chunk()?;
-        Some(Measured {
-            elapsed_ms: u32::from_be_bytes([a, b, c, d]),
-            towards_client: LaneMeasured::parse(towards_client),
-            away: LaneMeasured::parse(rest.first_chunk()?),
+    /// What follows is skipped.
+    ///
+    /// # Errors
+    ///
+    /// When it is another version or cut short.
+    pub fn parse(data: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(data);
+        if reader.u8()? != VERSION {
+            return Err(Malformed::Invalid("another version of MEASURED"));
+        }
+        Ok(Measured {
+            elapsed_ms: reader.u32()?,
+            towards_client: LaneMeasured::read(&mut reader)?,
+            away: LaneMeasured::read(&mut reader)?,
         })
     }
 
@@ -130,17 +131,17 @@ mod tests {
             let mut bytes = Vec::new();
             measured.encode(&mut bytes);
             for len in 0..bytes.len() {
-                prop_assert_eq!(Measured::parse(&bytes[..len]), None);
+                prop_assert_eq!(Measured::parse(&bytes[..len]), Err(Malformed::Truncated));
             }
             bytes.extend(more);
-            prop_assert_eq!(Measured::parse(&bytes), Some(measured));
+            prop_assert_eq!(Measured::parse(&bytes), Ok(measured));
         }
 
         #[test]
         fn any_bytes_are_read_or_refused(bytes: Vec<u8>) {
             let measured = Measured::parse(&bytes);
-            prop_assert_eq!(measured.is_some(), bytes.len() >= 77 && bytes[0] == 1);
-            prop_assert!(measured.is_none_or(|measured| measured.away.transport().len() <= NAME_LEN));
+            prop_assert_eq!(measured.is_ok(), bytes.len() >= 77 && bytes[0] == 1);
+            prop_assert!(measured.map_or(true, |measured| measured.away.transport().len() <= NAME_LEN));
         }
     }
 }

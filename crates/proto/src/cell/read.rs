@@ -60,6 +60,10 @@ impl<'a> Reader<'a> {
         Ok(u32::from_be_bytes(self.array()?))
     }
 
+    pub(super) fn u64(&mut self) -> Result<u64, Malformed> {
+        Ok(u64::from_be_bytes(self.array()?))
+    }
+
     /// Bytes behind a two-byte length.
     pub(super) fn counted(&mut self) -> Result<&'a [u8], Malformed> {
         let len = self.u16()?;

@@ -4,6 +4,7 @@ use super::Core;
 use crate::forwarding::{OWN_WAITING_MAX, WAITING_MAX};
 use crate::keys::{CircuitKey, LinkKey, Side};
 use crate::table::{Circuit, Next, Pushed};
+use heddle_forwarding::DIGEST;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::pool::SlotId;
@@ -78,7 +79,7 @@ impl Core {
             let session = self.table.get_mut(key).and_then(Circuit::session_mut);
             let body = self.pool.body_mut(&slot);
             match session.map(|session| session.next_message(now, body)) {
-                Some(Ok(true)) => self.on_recognized(key, Command::RELAY, slot, [0; 20]),
+                Some(Ok(true)) => self.on_recognized(key, Command::RELAY, slot, DIGEST),
                 Some(Ok(false)) | None => return self.pool.free(slot),
                 Some(Err(_)) => {
                     self.pool.free(slot);

@@ -28,10 +28,8 @@ impl Core {
         if self.send_relay(key, RelayCommand::FORWARDED, None, &answer).is_none() {
             return;
         }
-        let forwarding = self.sessions.begin(key, &forward);
-        match self.table.get_mut(key) {
-            Some(circuit) => circuit.begin_forwarding(forwarding),
-            None => self.sessions.end(key),
+        if let Some(circuit) = self.table.get_mut(key) {
+            circuit.begin_forwarding(self.sessions.begin(key, &forward));
         }
     }
 }

@@ -5,6 +5,7 @@ use crate::keys::{CircuitKey, Side};
 use crate::table::Circuit;
 use heddle_proto::cell::measure::{LaneMeasured, Measured, is_measure};
 use heddle_proto::cell::relay::RelayCommand;
+use heddle_seam::time::Duration;
 
 impl Core {
     /// Heard only where the operator allows it.
@@ -12,24 +13,21 @@ impl Core {
         if !self.config.answers_measure || !is_measure(data) {
             return;
         }
-        let now = self.now;
-        let since = self.table.get_mut(key).and_then(|circuit| circuit.measure_since(now));
-        let elapsed = since.map_or(0, |since| now.since(since).as_millis());
-        let measured = Measured {
-            elapsed_ms: u32::try_from(elapsed).unwrap_or(u32::MAX),
-            towards_client: self.measure_lane(key, Side::Prev),
-            away: self.measure_lane(key, Side::Next),
-        };
+        // The lane towards the client is there as long as the circuit.
+        let (elapsed, towards_client) = self.measure_lane(key, Side::Prev);
+        let (_, away) = self.measure_lane(key, Side::Next);
+        let elapsed_ms = u32::try_from(elapsed.as_millis()).unwrap_or(u32::MAX);
         let mut data = Vec::new();
-        measured.encode(&mut data);
+        Measured { elapsed_ms, towards_client, away }.encode(&mut data);
         self.send_relay(key, RelayCommand::MEASURED, None, &data);
     }
 
-    /// What a lane did since the last question, with its transport's name.
-    fn measure_lane(&mut self, key: CircuitKey, side: Side) -> LaneMeasured {
+    /// What a lane did since the last question, in which time, with its transport's name.
+    fn measure_lane(&mut self, key: CircuitKey, side: Side) -> (Duration, LaneMeasured) {
         let link = self.table.get(key).and_then(|circuit: &Circuit| Some(circuit.lane(side)?.link()));
-        let Some(link) = link.and_then(|link| self.links.get(link)) else { return LaneMeasured::default() };
+        let Some(link) = link.and_then(|link| self.links.get(link)) else { return Default::default() };
         let transport = link.transport().map_or("shard", |place| self.meter.transport_name(place));
-        self.table.measure(key, side).unwrap_or_default().over(transport)
+        let (elapsed, measured) = self.table.measure(self.now, key, side).unwrap_or_default();
+        (elapsed, measured.over(transport))
     }
 }

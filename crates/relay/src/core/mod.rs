@@ -15,7 +15,8 @@
 //! | queue cells | `sending` |
 //! | serve streams | `streams/reading`, `replies`, `places`, `resolve`, `begin`, `data`, `mod` |
 //! | lead circuits on | `extend/onward`, `dials`, `crossing`, `find`, `mod` |
-//! | begin circuits | `idle`, `create`, `forward`, `measure` |
+//! | begin circuits | `idle`, `create` |
+//! | do what clients ask of their circuits | `forward`, `measure` |
 //! | hear the shard and answer it | `hop`, `datagrams`, `cells`, `shards`, `channels`, `output`, `connecting`, `traffic`, `probe`, `time`, `stats` |
 
 mod cells;

@@ -4,6 +4,7 @@ use super::Core;
 use crate::keys::{CircuitKey, Side};
 use crate::links::HELD_QUEUE_HIGH_CELLS;
 use crate::table::{Circuit, Pushed};
+use heddle_forwarding::DIGEST;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::relay::{RelayCommand, StreamId};
 use heddle_proto::cell::{Command, relay};
@@ -61,8 +62,7 @@ impl Core {
             self.pool.free(slot);
             self.sessions.mark(key);
             return match result {
-                // TCP acknowledges, so that no cell's digest proves anything: it is the same at both ends.
-                Ok(()) => Some([0; 20]),
+                Ok(()) => Some(DIGEST),
                 Err(_) => {
                     self.close_circuit(key, DestroyReason::RESOURCELIMIT);
                     None

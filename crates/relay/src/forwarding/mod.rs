@@ -2,8 +2,9 @@
 //! looked at.
 //!
 //! Memory: what TCP holds of all sessions is at most a part of the shard's memory ([`Sessions::new`]), of which each
-//! has a share; beside it each session has at most 128 KiB that wait. All of it counts ([`Sessions::bytes`]). DATAGRAM
-//! cells that wait stand in lanes, of which each takes [`WAITING_MAX`].
+//! has a share; beside it each session has at most 128 KiB that wait. What sessions were seen to take counts
+//! ([`Sessions::bytes`]), hops' layers do not. DATAGRAM cells that wait stand in lanes, of which each takes
+//! [`WAITING_MAX`].
 
 use crate::keys::CircuitKey;
 use heddle_forwarding::{Forward, HopLayer, Part, Session};
@@ -24,15 +25,6 @@ const MEMORY_PART: usize = 8;
 pub(crate) enum Forwarding {
     Pass(Box<HopLayer>),
     End(Box<Session>),
-}
-
-impl Forwarding {
-    pub fn session_mut(&mut self) -> Option<&mut Session> {
-        match self {
-            Forwarding::Pass(_) => None,
-            Forwarding::End(session) => Some(session),
-        }
-    }
 }
 
 /// When a session is to be looked at.

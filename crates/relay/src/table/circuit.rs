@@ -20,10 +20,10 @@
 //! TRUNCATE leads back to 2. A *transit* circuit crosses from another shard to a channel of this one: it is `Transit`
 //! instead of `Open`, begins in 3 and never goes back.
 //!
-//! Its lanes change by the table's verbs alone, which keep them and the links' ids together. Three things it keeps for
+//! Its lanes change by the table's verbs alone, which keep them and the links' ids together. Four things it keeps for
 //! other parts, because they begin and end with it and maps of their own would cost a look-up for each cell: for
 //! `admission` through whom it came and whether it is marked as unused, for `dos` how fast it begins streams, for
-//! `exit` our end of it. A fourth, for `forwarding`, is what is done with its datagrams.
+//! `exit` our end of it, for `forwarding` what is done with its datagrams.
 
 use super::lane::Lane;
 use crate::admission::{Party, Unused};
@@ -97,8 +97,6 @@ pub(crate) struct Circuit {
     end: Option<Box<End>>,
     /// What is done with its datagrams, once its client wants that.
     forwarding: Option<Forwarding>,
-    /// Since when its cells are counted for its client, once that asked for it.
-    measured_since: Option<Instant>,
     /// Its questions that the resolver has not answered.
     questions: u16,
     /// How fast it begins streams and asks for names, while there is a limit.
@@ -134,7 +132,6 @@ impl Circuit {
             state,
             end: None,
             forwarding: None,
-            measured_since: None,
             questions: 0,
             streams_pace: Pace::default(),
             used_at: now,
@@ -317,13 +314,8 @@ impl Circuit {
     }
 }
 
-/// Datagrams, and what is counted.
+/// Datagrams.
 impl Circuit {
-    /// Its cells are counted anew. Since when they were, if they were.
-    pub fn measure_since(&mut self, now: Instant) -> Option<Instant> {
-        self.measured_since.replace(now)
-    }
-
     /// Whether datagrams may go from now on: not twice, and not beside streams.
     pub fn may_forward(&self) -> bool {
         matches!(self.state, State::Open { .. }) && self.end.is_none() && self.forwarding.is_none()
@@ -335,23 +327,20 @@ impl Circuit {
 
     /// Puts our layer on a datagram that came on this side, or takes it off. False when it goes no further.
     pub fn pass_datagram(&self, side: Side, body: &mut Body) -> bool {
-        match (&self.state, &self.forwarding, side) {
-            (State::Transit, ..) => true,
-            (_, Some(Forwarding::Pass(layer)), Side::Prev) => {
-                layer.forward(body);
-                true
-            }
-            (_, Some(Forwarding::Pass(layer)), Side::Next) => {
-                layer.backward(body);
-                true
-            }
-            (_, Some(Forwarding::End(_)) | None, _) => false,
+        let Some(Forwarding::Pass(layer)) = &self.forwarding else { return self.is_transit() };
+        match side {
+            Side::Prev => layer.forward(body),
+            Side::Next => layer.backward(body),
         }
+        true
     }
 
     /// Our end of its session, if it has one.
     pub fn session_mut(&mut self) -> Option<&mut Session> {
-        self.forwarding.as_mut()?.session_mut()
+        match &mut self.forwarding {
+            Some(Forwarding::End(session)) => Some(session),
+            Some(Forwarding::Pass(_)) | None => None,
+        }
     }
 
     /// The same, to look at.

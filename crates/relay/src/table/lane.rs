@@ -1,10 +1,10 @@
 //! A circuit's place on one link, and what it may send there.
 
 use super::ledger::LaneLedger;
+use super::measure::LaneCount;
 use crate::keys::LinkKey;
 use crate::scheduler::Activity;
 use heddle_proto::cell::CircId;
-use heddle_proto::cell::measure::LaneMeasured;
 use heddle_proto::pool::{CellPool, CellQueue};
 use heddle_seam::time::Instant;
 
@@ -25,7 +25,7 @@ pub(crate) struct Lane {
     /// What the link's scheduler remembers of this lane.
     pub(super) activity: Activity,
     /// What is counted of it, if its client asked for that.
-    pub(super) measured: Option<Box<LaneMeasured>>,
+    pub(super) measured: Option<Box<LaneCount>>,
     /// Whether it has a place among the link's unanswered CREATE2 cells.
     pub(super) unanswered: bool,
 }

@@ -175,7 +175,7 @@ impl Table {
         };
         pool.push(&mut lane.queue, slot, now);
         if let Some(measured) = &mut lane.measured {
-            measure::on_queue(measured, lane.queue.len());
+            measured.on_queue(lane.queue.len());
         }
         Pushed::Queued(lane.queue.len())
     }
@@ -244,7 +244,7 @@ impl Table {
             let waited = now.since(pool.queued_at(&slot));
             self.waits.record_us(u32::try_from(waited.as_micros()).unwrap_or(u32::MAX));
             if let Some(measured) = &mut lane.measured {
-                measure::on_left(measured, waited);
+                measured.on_left(waited);
             }
             let left = lane.queue.len();
             self.mark_ready(now, circuit, side);
