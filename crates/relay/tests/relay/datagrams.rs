@@ -249,6 +249,39 @@ fn what_a_client_is_owed_waits_in_its_session() {
     assert_eq!(far.client.destroyed(&mut bench), None);
 }
 
+/// The exit's TCP wants to send more than its lane takes: its timers wait for the lane, and all of it comes later.
+#[test]
+fn a_session_waits_for_its_full_lane() {
+    let mut bench = Bench::new(forwarding());
+    let mut far = Far::new(&mut bench);
+    far.send(&mut bench, RelayCommand::BEGIN, 5, b"203.0.114.7:80\0\0\0\0\0");
+    let (server, _) = bench.connect_next(0);
+    far.exchange(&mut bench);
+    let mut came = 0;
+    let mut take = |far: &mut Far, bench: &mut Bench| {
+        let data = far.exchange(bench).into_iter().filter(|(command, _)| *command == RelayCommand::DATA);
+        came += data.map(|(_, data)| data.len()).sum::<usize>();
+        came
+    };
+    bench.write(server, &[7; 110_000]);
+    for _ in 0..200 {
+        bench.pass(Duration::from_millis(20));
+        take(&mut far, &mut bench);
+    }
+    bench.set_willing(far.client.sock, false);
+    bench.grant(far.client.sock, 0);
+    bench.write(server, &[7; 110_000]);
+    bench.pass(Duration::from_secs(5));
+    assert_eq!(bench.queued_cells(), 32, "{:?}", far.session.stats());
+    bench.set_willing(far.client.sock, true);
+    bench.grant(far.client.sock, 1 << 20);
+    for _ in 0..500 {
+        bench.pass(Duration::from_millis(20));
+        take(&mut far, &mut bench);
+    }
+    assert_eq!(take(&mut far, &mut bench), 220_000, "as much as a stream may carry without a SENDME");
+}
+
 #[test]
 fn a_hop_beyond_may_end_a_circuit_of_datagrams() {
     let mut bench = Bench::new(forwarding());
