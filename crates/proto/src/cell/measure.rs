@@ -49,10 +49,12 @@ impl LaneMeasured {
         self
     }
 
-    /// The transport that it is on; empty where there is no lane.
+    /// The transport that it is on; empty where there is no lane, and where a hop says what is no name: it is printed.
     pub fn transport(&self) -> &str {
         let end = self.name.iter().position(|byte| *byte == 0).unwrap_or(NAME_LEN);
-        core::str::from_utf8(&self.name[..end]).unwrap_or_default()
+        let is_name = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
+        let name = Some(&self.name[..end]).filter(|name| name.iter().all(is_name));
+        name.and_then(|name| core::str::from_utf8(name).ok()).unwrap_or_default()
     }
 
     fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
@@ -122,6 +124,14 @@ mod tests {
             assert_eq!(named.transport(), &name[..name.len().min(NAME_LEN)]);
             named
         })
+    }
+
+    #[test]
+    fn what_is_no_name_is_none() {
+        for text in ["tls\n12:00 forged", "\u{1b}[2J", "TLS", "tcp dtls", "é"] {
+            assert_eq!(LaneMeasured::default().over(text).transport(), "", "{text:?}");
+        }
+        assert_eq!(LaneMeasured::default().over("tcp-dtls").transport(), "tcp-dtls");
     }
 
     proptest! {
