@@ -37,6 +37,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use forwarding::Forwarding;
+use measure::Questions;
 use streams::End;
 
 /// RELAY_EARLY cells that a circuit may send (tor-spec, "Handling RELAY_EARLY cells").
@@ -183,6 +184,7 @@ pub struct OriginCircuit {
     end: Option<End>,
     /// What was asked of the hops about datagrams, if anything was.
     forwarding: Option<Box<Forwarding>>,
+    questions: Questions,
     params: Arc<NetworkParams>,
     rng: Rng,
 }
@@ -203,6 +205,7 @@ impl OriginCircuit {
             credit: None,
             end: None,
             forwarding: None,
+            questions: Questions::default(),
             params,
             rng,
         }
@@ -488,6 +491,7 @@ impl OriginCircuit {
             self.truncating = None;
             self.layers.truncate(hops);
             self.sendme_incs.truncate(hops);
+            self.questions.truncate(hops);
             self.events.push_back(OriginEvent::Truncated { hops, reason });
         } else {
             // Stock clients give the whole circuit up as well.

@@ -1,7 +1,9 @@
 use super::*;
 use crate::circuit::OUT_CELLS_HIGH;
+use heddle_forwarding::{Forwarded, Part};
 use heddle_proto::cell::create::{Create2, Created2, DestroyReason, FAST_KEY_LEN};
 use heddle_proto::cell::extend::{Extend2, Extended2};
+use heddle_proto::cell::measure::{MEASURE, Measured};
 use heddle_proto::cell::relay::{self, DATA_LEN, RelayCommand, StreamId};
 use heddle_proto::cell::stream::{Begin, BeginFlags, Host};
 use heddle_proto::cell::{BODY_LEN, Body, Command};
@@ -279,6 +281,60 @@ fn a_lost_hop_and_destroy_end_the_circuit() {
     assert_eq!(circuit.poll_event(), Some(OriginEvent::Closed(Closed::Destroyed(reason))));
     assert_eq!(circuit.poll_cell(), None);
     assert!(circuit.is_closed());
+}
+
+/// What relays count is heard where it was asked for, once a question, and who does not answer is asked eight times.
+#[test]
+fn questions_are_answered_once_and_silence_ends_them() {
+    let (mut circuit, mut path) = built(Handshake::Ntor, CC);
+    let mut counted = Vec::new();
+    Measured::default().encode(&mut counted);
+    let mut asked = [0; 3];
+    let mut ask = |circuit: &mut OriginCircuit, path: &mut Path| {
+        circuit.measure().unwrap();
+        while let Some(cell) = circuit.poll_cell() {
+            let (hop, command, stream, data) = path.deliver(&cell);
+            assert_eq!((command, stream, &data[..]), (RelayCommand::MEASURE, None, &MEASURE[..]));
+            asked[hop] += 1;
+        }
+        asked
+    };
+    for _ in 0..20 {
+        ask(&mut circuit, &mut path);
+        let body = path.send(1, RelayCommand::MEASURED, None, &counted);
+        circuit.handle_cell(NOW, Command::RELAY, &body);
+        let measured = Box::new(Measured::default());
+        assert_eq!(circuit.poll_event(), Some(OriginEvent::Measured { hop: 2, measured }));
+    }
+    assert_eq!(ask(&mut circuit, &mut path), [8, 21, 8]);
+    // The answer to the last, and one to none.
+    for is_asked in [true, false] {
+        let body = path.send(1, RelayCommand::MEASURED, None, &counted);
+        circuit.handle_cell(NOW, Command::RELAY, &body);
+        let event = circuit.poll_event();
+        assert_eq!(matches!(event, Some(OriginEvent::Measured { hop: 2, .. })), is_asked, "{event:?}");
+        assert_eq!(circuit.is_closed(), !is_asked);
+    }
+}
+
+/// While hops are asked to forward datagrams it is open in which way the last one would be asked.
+#[test]
+fn nothing_is_measured_while_hops_are_asked_to_forward() {
+    let (mut circuit, mut path) = built(Handshake::Ntor, CC);
+    circuit.forward_datagrams().unwrap();
+    assert_eq!(circuit.measure(), Err(OriginError::State));
+    for part in [Part::Pass, Part::Pass, Part::End] {
+        let (hop, command, ..) = path.deliver(&circuit.poll_cell().unwrap());
+        assert_eq!(command, RelayCommand::FORWARD);
+        let mut answer = Vec::new();
+        Forwarded(part).encode(&mut answer);
+        let body = path.send(hop, RelayCommand::FORWARDED, None, &answer);
+        circuit.handle_cell(NOW, Command::RELAY, &body);
+    }
+    assert_eq!((circuit.poll_event(), circuit.measure()), (Some(OriginEvent::Forwarding), Ok(())));
+    let more = path.send(0, RelayCommand::FORWARDED, None, &[1, 0]);
+    circuit.handle_cell(NOW, Command::RELAY, &more);
+    assert!(matches!(circuit.poll_event(), Some(OriginEvent::Closed(Closed::Misbehaved(_)))));
 }
 
 /// Any cell at any moment: at worst the circuit ends.

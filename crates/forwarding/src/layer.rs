@@ -15,6 +15,9 @@ pub struct HopLayer {
 }
 
 impl HopLayer {
+    /// What one takes: its ciphers hold their round keys themselves.
+    pub const BYTES: usize = size_of::<Self>();
+
     pub fn new(keys: &HopKeys) -> Self {
         HopLayer { forward: Keystream::new(keys.forward()), backward: Keystream::new(keys.backward()) }
     }

@@ -59,6 +59,8 @@ pub struct Session {
     packet: Vec<u8>,
     /// When to write again what there was no memory for.
     starved_until: Option<Instant>,
+    /// When it began, or the other end's last packet came.
+    heard_at: Instant,
     is_over: bool,
     stats: SessionStats,
 }
@@ -67,17 +69,17 @@ pub struct Session {
 impl Session {
     /// The client's end. TCP has its bytes of `pool`.
     pub fn connect(now: Instant, keys: &HopKeys, pool: BufferPool) -> Self {
-        let mut session = Session::new(keys.forward(), keys.backward(), 0, pool);
+        let mut session = Session::new(now, [keys.forward(), keys.backward()], 0, pool);
         session.flow = session.mux.open(now);
         session
     }
 
     /// The last hop's end.
-    pub fn accept(keys: &HopKeys, pool: BufferPool) -> Self {
-        Session::new(keys.backward(), keys.forward(), 1, pool)
+    pub fn accept(now: Instant, keys: &HopKeys, pool: BufferPool) -> Self {
+        Session::new(now, [keys.backward(), keys.forward()], 1, pool)
     }
 
-    fn new(sealing: &[u8; 16], opening: &[u8; 16], flows_max: usize, pool: BufferPool) -> Self {
+    fn new(now: Instant, [sealing, opening]: [&[u8; 16]; 2], flows_max: usize, pool: BufferPool) -> Self {
         let options = MuxOptions {
             unit_bytes: UNIT_BYTES,
             datagram_bytes_max: PACKET_LEN as u16,
@@ -100,6 +102,7 @@ impl Session {
             unread: VecDeque::new(),
             packet: Vec::with_capacity(PACKET_LEN),
             starved_until: None,
+            heard_at: now,
             is_over: false,
             stats: SessionStats::default(),
         }
@@ -128,6 +131,7 @@ impl Session {
     ///
     /// As [`handle_cell`](Self::handle_cell).
     pub fn handle_packet(&mut self, now: Instant, packet: &[u8]) -> Result<(), Fault> {
+        self.heard_at = now;
         // What came is read as messages are asked for, so none is taken at once.
         let result = self.mux.handle_datagram(now, packet, &mut |_, _| 0);
         self.on_events(now);
@@ -258,9 +262,12 @@ impl Session {
         tcp + outside + self.mux.heap_bytes() + size_of::<Self>()
     }
 
-    /// The oldest bytes in TCP came no sooner; `None` if there are none.
+    /// The oldest bytes came no sooner; `None` if there are none. What waits outside of TCP waits for a word of the
+    /// other end: as long as that has said nothing.
     pub fn buffered_since(&self) -> Option<Instant> {
-        self.mux.buffered_since(self.flow?)
+        let in_tcp = self.flow.and_then(|flow| self.mux.buffered_since(flow));
+        let outside = (!self.unwritten.is_empty()).then_some(self.heard_at);
+        in_tcp.into_iter().chain(outside).min()
     }
 
     pub fn stats(&self) -> SessionStats {

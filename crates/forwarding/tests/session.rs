@@ -48,7 +48,7 @@ impl World {
         World {
             now,
             client: Session::connect(now, &end, pool()),
-            exit: Session::accept(&end, pool()),
+            exit: Session::accept(now, &end, pool()),
             layers: (0..hops)
                 .map(|hop| HopLayer::new(&HopKeys::new([10 + hop; 16], [20 + hop; 16])))
                 .collect(),
@@ -218,6 +218,24 @@ fn whoever_takes_nothing_is_owed_a_bounded_amount() {
     let refused = (0..100_000).find(|_| world.client.send(&body).is_err());
     assert!(refused.is_some_and(|count| count < 3_000), "{refused:?}");
     assert!(world.client.bytes() < 2 << 20, "{}", world.client.bytes());
+}
+
+/// What waits outside of TCP is as old as the other end's silence.
+#[test]
+fn what_waits_has_waited_since_the_other_end_spoke() {
+    let mut world = World::new(5, 0, CLEAN);
+    let begun = world.now;
+    let mut body = [0; BODY_LEN];
+    relay::write(&mut body, RelayCommand::DATA, StreamId::new(1), b"owed", &mut world.rng);
+    assert_eq!(world.exit.buffered_since(), None);
+    world.exit.send(&body).expect("few wait");
+    assert_eq!(world.exit.buffered_since(), Some(begun), "TCP has not begun");
+    world.send(To::Exit, 1, b"one");
+    world.run(|world| world.heard[1].len() == 1);
+    world.run(|world| world.exit.buffered_since().is_none());
+    world.exit.send(&body).expect("few wait");
+    let since = world.exit.buffered_since().expect("it waits");
+    assert!(begun < since && since <= world.now, "{since:?}");
 }
 
 /// Memory for a fifth of what the wire would hold: less is under way, and all of it comes.

@@ -40,8 +40,11 @@ impl Seen {
         self.of.entry((shard, index)).or_default().push((time_ns, value));
     }
 
-    /// A document: the greatest over time, and the distribution of all. `unit` is the field's.
+    /// A document: the greatest over time, the distribution of all, and those of each beside each other. `unit` is the
+    /// field's; nanoseconds are drawn as milliseconds.
     pub(crate) fn draw(&self, family: &str, field: &str, unit: &str) -> String {
+        let (scale, unit) = if unit == "ns" { (1e-6, "ms") } else { (1.0, unit) };
+        let drawn = |value: i64| value as f64 * scale;
         let first_ns = self.of.values().flatten().map(|(time_ns, _)| *time_ns).min().unwrap_or(0);
         let greatest = |points: &Vec<(u64, i64)>| points.iter().map(|(_, value)| *value).max();
         let mut all: Vec<(&Observee, &Vec<(u64, i64)>)> = self.of.iter().collect();
@@ -50,10 +53,12 @@ impl Seen {
             label: format!("shard {shard}, {index}"),
             points: points
                 .iter()
-                .map(|(time_ns, value)| (time_ns.saturating_sub(first_ns) as f64 / 1e9, *value as f64))
+                .map(|(time_ns, value)| (time_ns.saturating_sub(first_ns) as f64 / 1e9, drawn(*value)))
                 .collect(),
         });
-        let samples = self.of.values().flatten().map(|(_, value)| *value as f64).collect();
+        let samples = self.of.values().flatten().map(|(_, value)| drawn(*value)).collect();
+        let each = |points: &Vec<(u64, i64)>| points.iter().map(|(_, value)| drawn(*value)).collect();
+        let members = self.of.values().map(each).collect();
         let axis = if unit == "1" { field.to_owned() } else { format!("{field} in {unit}") };
         let drawing = |title: String, lines| Drawing { title, axis: axis.clone(), lines };
         let drawings = [
@@ -62,6 +67,7 @@ impl Seen {
                 format!("{field} of all, at all looks"),
                 vec![Line::Distribution { label: family.to_owned(), samples }],
             ),
+            drawing(format!("{field} of each, beside each other"), vec![Line::Partition { members }]),
         ];
         let about = format!(
             "{} observees of the family {family} of a running relay, in {} rows{}. What is shown tells single \
@@ -97,5 +103,8 @@ mod tests {
         assert_eq!(html.matches("shard 0, ").count(), 2 * LINES_MAX, "in the legend and in the data");
         assert!(html.contains("shard 0, 19 (n = 3)") && !html.contains("shard 0, 11 ("));
         assert!(html.contains("lanes (n = 60)"));
+        assert!(html.contains("20 of them.") && html.contains("below 10<") && html.contains("100 and more<"));
+        let waits = seen.draw("lanes", "oldest", "ns");
+        assert!(waits.contains("oldest in ms"), "{waits}");
     }
 }

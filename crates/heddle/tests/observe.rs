@@ -141,7 +141,8 @@ fn families_are_watched_and_times_are_collected() {
     assert!(relay.told(&draw).contains("shards.html written"));
     let drawn = fs::read_to_string(&page).unwrap();
     assert!(drawn.contains("shard 0, ") && drawn.contains("shard 1, "), "{drawn}");
-    assert_eq!(drawn.matches("<svg").count(), 2);
+    assert_eq!(drawn.matches("<svg").count(), 3);
+    assert!(drawn.contains("2 of them."), "{drawn}");
     let refused = relay.refusal(&["draw", "shards", "cell", "--out", &page]);
     assert!(refused.contains("shards has no field `cell`, but "), "{refused}");
     let refused = relay.refusal(&["draw", "shards", "slots_used", "--out", "/nowhere/shards.html"]);
@@ -218,4 +219,20 @@ fn whoever_asks_amiss_is_told_so_in_a_sentence() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_heddle"));
     let nobody = command.args(["observe", "-d"]).arg(gone.path()).arg("list").output().unwrap();
     assert!(String::from_utf8_lossy(&nobody.stderr).contains("HeddleObserve 1"));
+}
+
+/// Notes of static probes begin with their owner's name, `stapsdt`, and say provider and probe after three addresses.
+#[test]
+fn the_programs_have_their_probes() {
+    const OWNER: &[u8] = b"stapsdt\0";
+    for program in [env!("CARGO_BIN_EXE_heddle"), env!("CARGO_BIN_EXE_heddle-relay")] {
+        let bytes = fs::read(program).unwrap();
+        for probe in ["cell_queued", "cell_left", "channel_write"] {
+            let name = format!("heddle\0{probe}\0");
+            let notes =
+                bytes.windows(name.len()).enumerate().filter(|(_, window)| *window == name.as_bytes());
+            let mut owners = notes.map(|(at, _)| &bytes[at - OWNER.len() - 3 * size_of::<u64>()..]);
+            assert!(owners.any(|note| note.starts_with(OWNER)), "{program}: {probe}");
+        }
+    }
 }

@@ -196,4 +196,9 @@ impl Wanted {
     pub fn time(&self) -> Duration {
         Duration::from_secs(60 * self.minutes)
     }
+
+    /// Whether it is made in virtual time, so that what else the machine does changes nothing but how long it takes.
+    pub fn is_in_virtual_time(&self) -> bool {
+        self.command.contains("--backend sim")
+    }
 }

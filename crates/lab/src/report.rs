@@ -9,6 +9,7 @@ mod looks;
 mod network;
 mod outcome;
 mod page;
+mod partition;
 mod sheet;
 mod sketch;
 mod svg;

@@ -5,6 +5,7 @@ use heddle_network::{Net, Plan, download};
 use heddle_proto::cell::measure::Measured;
 use heddle_seam::time::Duration;
 use heddle_transport::registry;
+use std::collections::BTreeSet;
 
 const BYTES: u64 = 2_000_000;
 
@@ -65,6 +66,30 @@ fn a_client_learns_where_its_own_cells_wait() {
 
     let after = ask(&mut net, circuit);
     assert!(after.iter().all(|(_, measured)| measured.towards_client.cells < 20), "counted anew: {after:?}");
+}
+
+/// Across threads of a relay, and in the session of a circuit whose cells are datagrams, questions are answered as ever.
+#[test]
+fn threads_and_sessions_answer_too() {
+    let mut plan = Plan { shards: vec![2, 2, 2], ..Plan::default() };
+    (plan.torrc.heddle.measure, plan.torrc.heddle.forward_datagrams) = (true, true);
+    let mut net = Net::new(&plan);
+    net.proxy(|proxy: &mut OnionProxy| proxy.forward_datagrams(true));
+    let mut transports = BTreeSet::new();
+    for _ in 0..6 {
+        let circuit = net.build(&[0, 1, 2], true);
+        assert_eq!(ask(&mut net, circuit).len(), 3);
+        let exchange = net.begin(circuit, download(BYTES / 20));
+        net.await_status(exchange, Duration::from_secs(60), |status| status.received_bytes == BYTES / 20);
+        let measured = ask(&mut net, circuit);
+        assert_eq!(measured.iter().map(|(hop, _)| *hop).collect::<Vec<_>>(), [1, 2, 3]);
+        let cells = (BYTES / 20).div_ceil(498) as u32;
+        for (_, of) in &measured {
+            assert!(of.towards_client.cells >= cells, "{measured:?}");
+            transports.extend([of.towards_client.transport().to_owned(), of.away.transport().to_owned()]);
+        }
+    }
+    assert_eq!(transports, ["", "shard", "tls"].map(str::to_owned).into());
 }
 
 #[test]

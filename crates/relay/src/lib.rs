@@ -10,6 +10,7 @@
 //! | `exit` | streams, their connections, questions to the resolver |
 //! | `circuits` | onionskins that wait, circuits that nobody uses, the probe of ourselves |
 //! | `admission`, `dos` | who has how much, and what stock's defences remember |
+//! | `forwarding` | when ends of sessions of circuits whose cells are datagrams are looked at, and what they take |
 //! | `rates` | the operator's rates, and who waits for them |
 //! | `memory` | bytes of sockets, and the order in which some end when memory is short |
 //! | `shard` | sockets, endpoints and their pairs |

@@ -58,6 +58,11 @@ impl OriginCircuit {
         self.session().is_some()
     }
 
+    /// Whether hops were asked and have not all answered.
+    pub(super) fn is_forwarding_asked(&self) -> bool {
+        self.forwarding.as_ref().is_some_and(|forwarding| forwarding.running.is_none())
+    }
+
     fn session(&self) -> Option<&Session> {
         Some(&self.forwarding.as_ref()?.running.as_ref()?.session)
     }

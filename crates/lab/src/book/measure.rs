@@ -19,7 +19,7 @@ use crate::results::Summary;
 
 /// How much longer than it should a measurement may take.
 const PATIENCE: u32 = 4;
-/// How long is waited for a quiet machine before each measurement. What it was like then is told in any case.
+/// How long is waited for a quiet machine before each measurement that is not in virtual time. What it was like then is told in any case.
 const QUIET_WAIT_MAX: Duration = Duration::from_secs(300);
 /// How often one is begun at most: a plan begins no run that its budget has no room for, and goes on so. What has made
 /// no run is not begun again.
@@ -85,7 +85,7 @@ pub fn measure(
     known.into_iter().for_each(|wanted| on_step(Step::Known(wanted)));
     let mut failed = 0;
     for (place, wanted) in to_make.iter().enumerate() {
-        if !wait_until_quiet(QUIET_WAIT_MAX, &mut interrupt::check)? {
+        if !wanted.is_in_virtual_time() && !wait_until_quiet(QUIET_WAIT_MAX, &mut interrupt::check)? {
             on_step(Step::Disturbed(wanted));
         }
         on_step(Step::Begins(wanted, to_make[place..].iter().map(|wanted| wanted.time()).sum()));

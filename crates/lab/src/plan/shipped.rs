@@ -41,6 +41,7 @@ const SHIPPED: &[Shipped] = &[
     Shipped { name: "mixed", text: include_str!("../../plans/mixed.toml") },
     Shipped { name: "cost", text: include_str!("../../plans/cost.toml") },
     Shipped { name: "prober", text: include_str!("../../plans/prober.toml") },
+    Shipped { name: "credit-oracle", text: include_str!("../../plans/credit-oracle.toml") },
 ];
 
 /// Every plan that ships.

@@ -4,15 +4,15 @@ use super::looks::{COLOURS, Look};
 use super::svg::{CHARACTER, Size, open, put};
 use super::words::escape;
 
-const WIDTH: f64 = 760.0;
+pub(super) const WIDTH: f64 = 760.0;
 /// Room for labels on the left of a chart of intervals, where none is longer.
 const LABELS: f64 = 200.0;
 /// From a label to the axis.
 const GAP: f64 = 10.0;
 const ROW: f64 = 22.0;
 const AXIS: f64 = 46.0;
-const RIGHT: f64 = 24.0;
-const PLOT_HEIGHT: f64 = 280.0;
+pub(super) const RIGHT: f64 = 24.0;
+pub(super) const PLOT_HEIGHT: f64 = 280.0;
 const TICKS: f64 = 6.0;
 
 /// A row of a chart of intervals.
@@ -98,7 +98,7 @@ impl Curve {
 }
 
 /// A value axis with round numbers on it.
-struct Axis {
+pub(super) struct Axis {
     low: f64,
     high: f64,
     step: f64,
@@ -108,7 +108,7 @@ struct Axis {
 
 impl Axis {
     /// An axis over all values, with ends on round numbers.
-    fn over(values: impl Iterator<Item = f64>, start_px: f64, length_px: f64) -> Axis {
+    pub(super) fn over(values: impl Iterator<Item = f64>, start_px: f64, length_px: f64) -> Axis {
         let (low, high) = values
             .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
         let (low, high) = if low <= high { (low, high) } else { (0.0, 1.0) };
@@ -138,7 +138,7 @@ impl Axis {
 
     /// Grid lines and numbers of a horizontal axis between two heights, with what it shows under it. What is too long
     /// for the axis stands in the middle of the whole chart.
-    fn draw(&self, svg: &mut String, top: f64, bottom: f64, name: &str) {
+    pub(super) fn draw(&self, svg: &mut String, top: f64, bottom: f64, name: &str) {
         for (value, name) in self.ticks() {
             let x = self.at(value);
             put(
@@ -276,7 +276,7 @@ fn highest(trace: &Trace) -> Vec<(f64, f64)> {
 }
 
 /// A grid line at some height, and its number.
-fn level(svg: &mut String, left: f64, y: f64, name: &str) {
+pub(super) fn level(svg: &mut String, left: f64, y: f64, name: &str) {
     put(
         svg,
         format_args!(
@@ -346,7 +346,7 @@ fn steps<'a>(points: impl Iterator<Item = &'a Point>) -> Vec<Point> {
     corners
 }
 
-fn path(points: impl Iterator<Item = (f64, f64)>, axis: &Axis, y: impl Fn(f64) -> f64) -> String {
+pub(super) fn path(points: impl Iterator<Item = (f64, f64)>, axis: &Axis, y: impl Fn(f64) -> f64) -> String {
     let mut path = String::new();
     for (number, (x, p)) in points.enumerate() {
         let command = if number == 0 { 'M' } else { 'L' };

@@ -3,6 +3,7 @@
 use super::chart::{self, Curve, TAIL, Trace};
 use super::looks::{COLOURS, Look};
 use super::page::{begin, data};
+use super::partition::{self, Partition};
 use super::words::escape;
 
 /// A plot.
@@ -33,6 +34,11 @@ pub enum Line {
         /// What it was each time.
         samples: Vec<f64>,
     },
+    /// How the distributions of many things differ: a partition diagram of its own.
+    Partition {
+        /// What each of them was each time.
+        members: Vec<Vec<f64>>,
+    },
 }
 
 /// Drawings as one HTML document that needs nothing else. Its first lines are the title and what it is about.
@@ -46,12 +52,13 @@ pub fn sheet(title: &str, about: &str, drawings: &[Drawing]) -> String {
 }
 
 fn figure(drawing: &Drawing) -> String {
-    let (mut traces, mut curves) = (Vec::new(), Vec::new());
+    let (mut traces, mut curves, mut partitions) = (Vec::new(), Vec::new(), Vec::new());
     for (number, line) in drawing.lines.iter().enumerate() {
         let look = Look { colour: number % COLOURS, run: 0, runs: 1, place: number / COLOURS };
         match line.clone() {
             Line::OverTime { label, points } => traces.push(Trace { label, points, look }),
             Line::Distribution { label, samples } => curves.extend(Curve::of(label, look, samples)),
+            Line::Partition { members } => partitions.extend(Partition::of(members)),
         }
     }
     let title = escape(&drawing.title);
@@ -71,7 +78,16 @@ fn figure(drawing: &Drawing) -> String {
             data(&curves)
         );
     }
-    if traces.is_empty() && curves.is_empty() {
+    for of in &partitions {
+        let svg = partition::partition(&drawing.title, &drawing.axis, of);
+        html += &format!(
+            "<figure>{svg}<figcaption>{} of them. How high a shade is at a percentile says how many have theirs in \
+             that range of values.</figcaption></figure>\n{}",
+            of.n,
+            data(of)
+        );
+    }
+    if traces.is_empty() && curves.is_empty() && partitions.is_empty() {
         html += "<p class=\"soft\">Nothing of it was seen.</p>\n";
     }
     html
@@ -85,12 +101,17 @@ mod tests {
     fn a_sheet_has_its_drawings_and_says_where_there_is_nothing() {
         let line = Line::OverTime { label: "lane 7 <b>".into(), points: vec![(0.0, 1.0), (0.5, 9.0)] };
         let curve = Line::Distribution { label: "all".into(), samples: vec![1.0, 2.0] };
+        let all = Line::Partition { members: vec![vec![1.0, 20.0], vec![3.0]] };
         let drawing = |title: &str, lines| Drawing { title: title.into(), axis: "cells".into(), lines };
-        let html =
-            sheet("Lanes", "A & B", &[drawing("Queues", vec![line, curve]), drawing("None", Vec::new())]);
+        let html = sheet(
+            "Lanes",
+            "A & B",
+            &[drawing("Queues", vec![line, curve, all]), drawing("None", Vec::new())],
+        );
         assert!(html.starts_with("<!DOCTYPE html>") && html.ends_with("</html>\n"));
         assert!(html.contains("lane 7 &lt;b&gt;") && html.contains("A &amp; B") && !html.contains("7 <b>"));
-        assert_eq!(html.matches("<svg").count(), 2);
+        assert_eq!(html.matches("<svg").count(), 3);
+        assert!(html.contains("2 of them.") && html.contains("percentile of each one's cells"), "{html}");
         assert_eq!(html.matches("Nothing of it was seen").count(), 1);
         let outside = html.matches("http://").count() - html.matches("http://www.w3.org").count();
         assert_eq!((outside, html.matches("https://").count()), (0, 0), "it needs nothing else");

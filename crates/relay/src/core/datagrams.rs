@@ -6,7 +6,7 @@ use crate::keys::{CircuitKey, LinkKey, Side};
 use crate::table::{Circuit, Next, Pushed};
 use heddle_forwarding::DIGEST;
 use heddle_proto::cell::create::DestroyReason;
-use heddle_proto::cell::{Body, CircId, Command};
+use heddle_proto::cell::{BODY_LEN, Body, CircId, Command};
 use heddle_proto::pool::SlotId;
 
 impl Core {
@@ -47,16 +47,22 @@ impl Core {
         if !self.table.get(key).is_some_and(has_room) {
             return false;
         }
-        let Some(slot) = self.take_slot(Command::DATAGRAM) else { return false };
+        let Some(slot) = self.take_slot_for_datagram() else { return false };
         *self.pool.body_mut(&slot) = *body;
         self.queue_datagram(key, side, slot);
         true
     }
 
+    /// A slot for a cell that need not come. None where cells have half of the memory: no circuit is to end for its sake.
+    fn take_slot_for_datagram(&mut self) -> Option<SlotId> {
+        let is_room = self.pool.used() < self.pool.max() / 2;
+        if is_room { self.pool.take(Command::DATAGRAM) } else { None }
+    }
+
     fn queue_datagram(&mut self, key: CircuitKey, side: Side, slot: SlotId) {
         self.before_push(key, side);
         if let Pushed::Queued(len) = self.table.push(&mut self.pool, self.now, (key, side), slot) {
-            self.meter.on_queue(len);
+            self.note_queued(key, side, len);
             self.table.mark_ready(self.now, key, side);
         }
     }
@@ -71,39 +77,38 @@ impl Core {
 
     /// What the client said is as if it had come in relay cells.
     fn hear_session(&mut self, key: CircuitKey) {
-        loop {
+        let mut body = [0; BODY_LEN];
+        while let Some(session) = self.table.get_mut(key).and_then(Circuit::session_mut) {
+            match session.next_message(self.now, &mut body) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(_) => return self.punish(key),
+            }
             let Some(slot) = self.take_slot(Command::RELAY) else {
                 return self.close_circuit(key, DestroyReason::RESOURCELIMIT);
             };
-            let now = self.now;
-            let session = self.table.get_mut(key).and_then(Circuit::session_mut);
-            let body = self.pool.body_mut(&slot);
-            match session.map(|session| session.next_message(now, body)) {
-                Some(Ok(true)) => self.on_recognized(key, Command::RELAY, slot, DIGEST),
-                Some(Ok(false)) | None => return self.pool.free(slot),
-                Some(Err(_)) => {
-                    self.pool.free(slot);
-                    return self.punish(key);
-                }
-            }
+            *self.pool.body_mut(&slot) = body;
+            self.on_recognized(key, Command::RELAY, slot, DIGEST);
         }
     }
 
     fn fill_from_session(&mut self, key: CircuitKey) {
+        let mut body = [0; BODY_LEN];
         loop {
             let waiting = self.table.get(key).map(|circuit| circuit.prev().queued_cells());
             if waiting.is_none_or(|waiting| waiting >= OWN_WAITING_MAX) {
                 break;
             }
-            let Some(slot) = self.take_slot(Command::DATAGRAM) else {
-                return self.close_circuit(key, DestroyReason::RESOURCELIMIT);
-            };
             let session = self.table.get_mut(key).and_then(Circuit::session_mut);
-            let body = self.pool.body_mut(&slot);
-            if !session.is_some_and(|session| session.poll_cell(self.now, body)) {
-                self.pool.free(slot);
+            if !session.is_some_and(|session| session.poll_cell(self.now, &mut body)) {
                 break;
             }
+            // TCP repeats what there is no memory for.
+            let Some(slot) = self.take_slot_for_datagram() else {
+                self.meter.on_dropped_datagram();
+                break;
+            };
+            *self.pool.body_mut(&slot) = body;
             self.queue_datagram(key, Side::Prev, slot);
         }
         let Some(session) = self.table.get_mut(key).and_then(Circuit::session_mut) else { return };

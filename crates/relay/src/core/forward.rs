@@ -4,6 +4,7 @@ use super::Core;
 use crate::keys::CircuitKey;
 use crate::table::{Circuit, Next};
 use heddle_forwarding::{Forward, Forwarded, Part};
+use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::relay::RelayCommand;
 
 impl Core {
@@ -26,10 +27,11 @@ impl Core {
         Forwarded(forward.part).encode(&mut answer);
         // The last relay cell of the old kind that goes to the client from here.
         if self.send_relay(key, RelayCommand::FORWARDED, None, &answer).is_none() {
-            return;
+            // The client would wait for an answer that never comes.
+            return self.close_circuit(key, DestroyReason::RESOURCELIMIT);
         }
         if let Some(circuit) = self.table.get_mut(key) {
-            circuit.begin_forwarding(self.sessions.begin(key, &forward));
+            circuit.begin_forwarding(self.sessions.begin(self.now, key, &forward));
         }
     }
 }

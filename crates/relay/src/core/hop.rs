@@ -42,6 +42,11 @@ impl Core {
             return self.close_circuit(key, DestroyReason::PROTOCOL);
         };
         match (recognized, circuit.next()) {
+            // Where there is a session all that is for us comes in it.
+            (Recognized::Yes { .. }, _) if circuit.session().is_some() => {
+                self.pool.free(slot);
+                self.punish(key);
+            }
             (Recognized::Yes { digest }, _) => {
                 self.on_recognized(key, command, slot, digest);
                 self.end_cells(key, Side::Prev, 1);
@@ -97,7 +102,10 @@ impl Core {
 
     /// A relay cell for us that is not DATA.
     fn on_control(&mut self, key: CircuitKey, command: Command, header: RelayHeader, data: &[u8]) {
+        let has_session = || self.table.get(key).is_some_and(|circuit| circuit.session().is_some());
         match (header.command, header.stream_id) {
+            // A session is with the last hop, and stays so.
+            (RelayCommand::EXTEND2 | RelayCommand::TRUNCATE, None) if has_session() => self.punish(key),
             (RelayCommand::EXTEND2, None) => self.on_extend2(key, command, data),
             (RelayCommand::TRUNCATE, None) => self.on_truncate(key, data),
             (RelayCommand::SENDME, None) => self.on_circuit_sendme(key, data),

@@ -1,14 +1,19 @@
 //! Looks at what the shard has, for whoever analyses it.
+//!
+//! Beside observees there are static probes (SystemTap's, or USDT) for `bpftrace`, `perf` and `gdb`: a `nop` in the
+//! code, and a note in the program file that names it and says where its arguments are. Lanes, circuits and channels
+//! have the numbers there that observees have.
 
 use super::Core;
 use crate::keys::{CircuitKey, LinkKey, Side};
 use crate::memory::InUse;
 use crate::message::Event;
 use crate::observe::{Observed, Observees, Place, Why};
-use crate::table::Next;
+use crate::table::{Departure, Next};
 use heddle_proto::channel::Role;
 use heddle_seam::time::Instant;
 use heddle_spe::Snapshot;
+use probe::probe;
 use slotmap::{Key, KeyData};
 
 /// Observations that a place has forced and nobody was told of yet. More of them are told at once.
@@ -59,9 +64,24 @@ impl Core {
         }
     }
 
+    /// A cell was queued on a lane, where so many wait now.
+    #[inline]
+    pub(super) fn note_queued(&mut self, key: CircuitKey, side: Side, waiting: u32) {
+        probe!(heddle, cell_queued, lane_index(key, side), waiting);
+        self.meter.on_queue(waiting);
+    }
+
+    /// A cell left a lane, where so many wait now.
+    #[inline]
+    pub(super) fn note_left(&self, departure: &Departure) {
+        let lane = lane_index(departure.circuit, departure.side);
+        probe!(heddle, cell_left, lane, departure.left, departure.waited.as_nanos());
+    }
+
     /// A channel is about to be given cells.
     #[inline]
     pub fn before_write(&mut self, link: LinkKey, writable: usize) {
+        probe!(heddle, channel_write, index_of(link), writable);
         if self.is_forced(Place::BeforeWrite) {
             let fields = self.channel_fields(link, writable);
             self.note_forced(Place::BeforeWrite, index_of(link), &fields.unwrap_or_default());

@@ -86,7 +86,10 @@ impl Core {
                 self.note_if_idle(link);
             }
             Popped::Credit(_) => {}
-            Popped::Cell(departure) => self.on_departed(departure),
+            Popped::Cell(departure) => {
+                self.note_left(departure);
+                self.on_departed(departure);
+            }
         }
         Some(popped)
     }

@@ -70,9 +70,12 @@ impl Core {
         circuits.chain(connections).collect()
     }
 
-    /// What circuits take themselves, and what the resolver takes for their questions.
+    /// What circuits take themselves, with what their clients may have counted, and what the resolver takes for their
+    /// questions.
     pub fn circuits_bytes(&self) -> usize {
-        self.table.capacity() * size_of::<(Box<Circuit>, u32)>()
+        let counts = if self.config.answers_measure { self.table.counts_bytes() } else { 0 };
+        counts
+            + self.table.capacity() * size_of::<(Box<Circuit>, u32)>()
             + self.table.len() * Core::CIRCUIT_BYTES
             + self.table.ledger_bytes()
             + self.streams.questions() * QUESTION_BYTES

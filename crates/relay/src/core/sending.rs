@@ -19,7 +19,7 @@ impl Core {
         let Pushed::Queued(len) = self.table.push(&mut self.pool, self.now, (key, side), slot) else {
             return;
         };
-        self.meter.on_queue(len);
+        self.note_queued(key, side, len);
         if len > self.table.cells_max(side) {
             if side == Side::Next {
                 self.note_full_queue(key);

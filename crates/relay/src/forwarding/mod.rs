@@ -2,8 +2,8 @@
 //! looked at.
 //!
 //! Memory: what TCP holds of all sessions is at most a part of the shard's memory ([`Sessions::new`]), of which each
-//! has a share; beside it each session has at most 128 KiB that wait. What sessions were seen to take counts
-//! ([`Sessions::bytes`]), hops' layers do not. DATAGRAM cells that wait stand in lanes, of which each takes
+//! has a share; beside it each session has at most 128 KiB that wait. What sessions were seen to take counts, and so
+//! do hops' layers ([`Sessions::bytes`]). DATAGRAM cells that wait stand in lanes, of which each takes
 //! [`WAITING_MAX`].
 
 use crate::keys::CircuitKey;
@@ -32,13 +32,14 @@ pub(crate) enum Forwarding {
 struct Watched {
     is_due: bool,
     timer: Option<Instant>,
-    bytes: usize,
 }
 
-/// All sessions that end at a shard, by their circuits.
+/// All sessions that end at a shard, by their circuits, and what they and hops' layers take.
 pub(crate) struct Sessions {
     pool: BufferPool,
     watched: SecondaryMap<CircuitKey, Watched>,
+    /// What each circuit whose cells are datagrams takes for that.
+    bytes_of: SecondaryMap<CircuitKey, usize>,
     /// Sessions that may have something to say; each once, but for some that are over.
     due: VecDeque<CircuitKey>,
     /// At most one entry a session.
@@ -51,6 +52,7 @@ impl Sessions {
         Sessions {
             pool: BufferPool::new(memory_bytes / MEMORY_PART),
             watched: SecondaryMap::new(),
+            bytes_of: SecondaryMap::new(),
             due: VecDeque::new(),
             timers: BTreeSet::new(),
             bytes: 0,
@@ -64,19 +66,25 @@ impl Sessions {
 
     /// One takes so many now.
     pub fn set_bytes(&mut self, key: CircuitKey, bytes: usize) {
-        if let Some(watched) = self.watched.get_mut(key) {
-            self.bytes = self.bytes - watched.bytes + bytes;
-            watched.bytes = bytes;
+        if let Some(before) = self.bytes_of.get_mut(key) {
+            self.bytes = self.bytes - *before + bytes;
+            *before = bytes;
         }
     }
 
     /// What a circuit's client wants of us begins.
-    pub fn begin(&mut self, key: CircuitKey, forward: &Forward) -> Forwarding {
+    pub fn begin(&mut self, now: Instant, key: CircuitKey, forward: &Forward) -> Forwarding {
+        self.bytes_of.insert(key, 0);
         match forward.part {
-            Part::Pass => Forwarding::Pass(Box::new(HopLayer::new(&forward.keys))),
+            Part::Pass => {
+                self.set_bytes(key, HopLayer::BYTES);
+                Forwarding::Pass(Box::new(HopLayer::new(&forward.keys)))
+            }
             Part::End => {
+                let session = Session::accept(now, &forward.keys, self.pool.session());
+                self.set_bytes(key, session.bytes());
                 self.watched.insert(key, Watched::default());
-                Forwarding::End(Box::new(Session::accept(&forward.keys, self.pool.session())))
+                Forwarding::End(Box::new(session))
             }
         }
     }
@@ -130,6 +138,7 @@ impl Sessions {
     pub fn end(&mut self, key: CircuitKey) {
         self.set_timer(key, None);
         self.set_bytes(key, 0);
+        self.bytes_of.remove(key);
         self.watched.remove(key);
     }
 }
@@ -145,14 +154,16 @@ mod tests {
         let mut keys = SlotMap::<CircuitKey, ()>::with_key();
         let (key, other) = (keys.insert(()), keys.insert(()));
         let mut sessions = Sessions::new(1 << 20);
+        let at = |ms: u64| Instant::from_nanos(ms * 1_000_000);
         let hop_keys = HopKeys::new([1; 16], [2; 16]);
-        let end = sessions.begin(key, &Forward { part: Part::End, keys: hop_keys.clone() });
-        assert!(matches!(end, Forwarding::End(_)));
-        let pass = sessions.begin(other, &Forward { part: Part::Pass, keys: hop_keys });
+        let end = sessions.begin(at(1), key, &Forward { part: Part::End, keys: hop_keys.clone() });
+        let Forwarding::End(session) = end else { panic!("it is another part") };
+        assert_eq!(sessions.bytes(), session.bytes());
+        let pass = sessions.begin(at(1), other, &Forward { part: Part::Pass, keys: hop_keys });
         assert!(matches!(pass, Forwarding::Pass(_)));
+        assert_eq!(sessions.bytes(), session.bytes() + HopLayer::BYTES);
         [key, key, other].into_iter().for_each(|key| sessions.mark(key));
         assert_eq!((sessions.next_due(), sessions.next_due()), (Some(key), None));
-        let at = |ms: u64| Instant::from_nanos(ms * 1_000_000);
         sessions.set_timer(key, Some(at(5)));
         sessions.set_timer(key, Some(at(9)));
         assert_eq!((sessions.pop_expired(at(8)), sessions.next_timeout()), (None, Some(at(9))));
@@ -160,10 +171,10 @@ mod tests {
         sessions.set_timer(key, Some(at(10)));
         sessions.set_bytes(key, 70);
         sessions.set_bytes(key, 50);
-        sessions.set_bytes(other, 9);
-        assert_eq!(sessions.bytes(), 50);
+        assert_eq!(sessions.bytes(), 50 + HopLayer::BYTES);
         sessions.mark(key);
         sessions.end(key);
+        sessions.end(other);
         assert_eq!((sessions.next_due(), sessions.next_timeout(), sessions.bytes()), (None, None, 0));
     }
 }

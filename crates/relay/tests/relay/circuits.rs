@@ -2,6 +2,8 @@
 
 use crate::bench::{Bench, Gone, OURS, config};
 use crate::client::{Client, Got, Hop, Kind, NTOR_V3_CC, circ, extend, theirs, two_hops};
+use crate::datagrams::forward;
+use heddle_forwarding::Part;
 use heddle_proto::cell::create::{Create2, DestroyReason};
 use heddle_proto::cell::relay::RelayCommand;
 use heddle_proto::cell::{BODY_LEN, CELL_LEN, Command};
@@ -413,7 +415,7 @@ fn hoarders(count: u16) -> (Bench, Vec<(Client, Hop)>) {
 }
 
 fn hoarders_within(count: u16, max_queue_bytes: usize) -> (Bench, Vec<(Client, Hop)>) {
-    let mut bench = Bench::new(RelayConfig { max_queue_bytes, ..config() });
+    let mut bench = Bench::new(RelayConfig { max_queue_bytes, forwards_datagrams: true, ..config() });
     let mut circuits = vec![two_hops(&mut bench)];
     let next = circuits[0].1.sock;
     for _ in 1..count {
@@ -483,6 +485,25 @@ fn memory_pressure_ends_the_oldest_hoards_and_not_the_heaviest() {
     assert_eq!(reasons[2..], [None; 10]);
     bench.set_willing(honest.sock, true);
     assert_eq!(honest.got(&mut bench).len(), 65);
+}
+
+/// Memory that is full costs datagrams, which need not come, and no circuit its life.
+#[test]
+fn datagrams_end_nobody_for_want_of_memory() {
+    let (mut bench, mut circuits) = hoarders(2);
+    let (client, hop) = &mut circuits[1];
+    client.send_to(&mut bench, 0, RelayCommand::FORWARD, 0, &forward(Part::Pass));
+    bench.set_willing(hop.sock, false);
+    bench.grant(hop.sock, 0);
+    hoard(&mut bench, &mut circuits[0].1, 150);
+    let client = &circuits[1].0;
+    for _ in 0..100 {
+        bench.send(client.sock, client.circ_id, Command::DATAGRAM, &[7; 509]);
+    }
+    assert_eq!((bench.circuits(), freed(&bench)), (2, vec![]));
+    let dropped = bench.shards[0].relay.stats().dropped_datagrams;
+    assert!(dropped > 40, "half of what there is for cells and circuits, and the other has 150: {dropped}");
+    assert_eq!(u64::from(bench.queued_cells()) + dropped, 150 + 1 + 100, "FORWARDED waits, too");
 }
 
 /// Extends a circuit over a channel that is there already.

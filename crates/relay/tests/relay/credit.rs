@@ -2,6 +2,8 @@
 
 use crate::bench::{Bench, Sock, config};
 use crate::client::{Client, Hop, Kind, extend, theirs};
+use crate::datagrams::forward;
+use heddle_forwarding::Part;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::frame::write_variable;
 use heddle_proto::cell::relay::RelayCommand;
@@ -261,4 +263,42 @@ fn clients_count_if_they_say_so() {
     let sock = without.client_channel(0);
     say(&mut without, sock, CreditCell::Agreement(THEIRS));
     assert_eq!(heard(&mut without, sock), [], "it is off by default");
+}
+
+/// DATAGRAM cells count as RELAY cells do: those that are passed on, and those that go no further.
+#[test]
+fn datagrams_are_counted_as_relay_cells_are() {
+    let mut bench = Bench::new(RelayConfig { forwards_datagrams: true, ..counting() });
+    bench.list(&[1, 2]);
+    let prev = neighbour(&mut bench);
+    let (mut client, hop) = through(&mut bench, prev, true);
+    client.send_to(&mut bench, 0, RelayCommand::FORWARD, 0, &forward(Part::Pass));
+    assert_eq!(client.got_one(&mut bench).command, RelayCommand::FORWARDED);
+    assert_eq!(heard_of(&mut bench, prev, client.circ_id), [granted(2 + 5)], "EXTEND2 and FORWARD");
+    let datagrams = |bench: &mut Bench| {
+        let cells = bench.cells(hop.sock);
+        cells.iter().filter(|cell| cell.command == Command::DATAGRAM).count()
+    };
+    for _ in 0..5 {
+        bench.send(prev, client.circ_id, Command::DATAGRAM, &[7; 509]);
+    }
+    assert_eq!(heard_of(&mut bench, prev, client.circ_id), [granted(4 + 5), granted(6 + 5)]);
+    for _ in 0..4 {
+        bench.send(prev, client.circ_id, Command::DATAGRAM, &[7; 509]);
+    }
+    assert_eq!((datagrams(&mut bench), bench.queued_cells()), (6, 3), "relay 2 takes six");
+    assert_eq!(heard_of(&mut bench, prev, client.circ_id), [granted(8 + 5)], "what waits is not passed on");
+    say_of(&mut bench, hop.sock, hop.circ_id, granted(9));
+    assert_eq!((datagrams(&mut bench), bench.queued_cells()), (3, 0));
+    assert_eq!(client.destroyed(&mut bench), None);
+
+    let mut bench = Bench::new(counting());
+    bench.list(&[1, 2]);
+    let prev = neighbour(&mut bench);
+    let (mut client, hop) = through(&mut bench, prev, false);
+    for _ in 0..3 {
+        bench.send(prev, client.circ_id, Command::DATAGRAM, &[7; 509]);
+    }
+    assert_eq!(heard_of(&mut bench, prev, client.circ_id), [granted(2 + 5), granted(4 + 5)]);
+    assert_eq!((bench.cells(hop.sock).len(), client.destroyed(&mut bench)), (0, None));
 }

@@ -19,7 +19,7 @@ fn keys() -> HopKeys {
     HopKeys::new([1; 16], [2; 16])
 }
 
-fn forward(part: Part) -> Vec<u8> {
+pub fn forward(part: Part) -> Vec<u8> {
     let mut data = Vec::new();
     Forward { part, keys: keys() }.encode(&mut data);
     data
@@ -294,4 +294,28 @@ fn a_hop_beyond_may_end_a_circuit_of_datagrams() {
     assert_eq!(client.destroyed(&mut bench), Some(DestroyReason::DESTROYED));
     bench.send(client.sock, client.circ_id, Command::DATAGRAM, &datagram(1));
     assert_eq!((bench.circuits(), bench.queued_cells()), (0, 0));
+}
+
+#[test]
+fn who_has_a_session_says_all_in_it_and_keeps_it() {
+    let begun = || {
+        let mut bench = Bench::new(forwarding());
+        let far = Far::new(&mut bench);
+        (bench, far)
+    };
+    let protocol = Some(DestroyReason::PROTOCOL);
+    let (mut bench, mut far) = begun();
+    far.client.send(&mut bench, RelayCommand::BEGIN_DIR, 1, &[]);
+    assert_eq!(far.client.destroyed(&mut bench), protocol, "beside the session");
+    for command in [RelayCommand::EXTEND2, RelayCommand::TRUNCATE, RelayCommand::FORWARD] {
+        let (mut bench, mut far) = begun();
+        let mut body = [0; BODY_LEN];
+        relay::write(&mut body, command, None, &[0; 40], &mut Seed::from_number(1).rng());
+        far.session.send(&body).expect("few wait");
+        while far.session.poll_cell(bench.now, &mut body) {
+            bench.send(far.client.sock, far.client.circ_id, Command::DATAGRAM, &body);
+        }
+        assert_eq!(far.client.destroyed(&mut bench), protocol, "{command:?}");
+        assert_eq!(bench.circuits(), 0);
+    }
 }

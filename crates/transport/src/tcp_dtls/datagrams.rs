@@ -12,7 +12,8 @@
 //!
 //! and so on to the end of the packet, whatever bit C is of each.
 
-use heddle_proto::cell::{BODY_LEN, Body, CircId};
+use crate::circuits::Lent;
+use heddle_proto::cell::{BODY_LEN, Body, CircId, Command};
 use heddle_utcp::compact::FlowId;
 use std::collections::VecDeque;
 
@@ -29,6 +30,24 @@ const WAITING_MAX: usize = 1024;
 pub(super) struct DatagramCells {
     to_send: VecDeque<(FlowId, Box<Body>)>,
     came: VecDeque<(CircId, Box<Body>)>,
+    /// Packets of these and of the flows leave in turns, and cells are lent in turns: neither waits for all that there
+    /// is of the other.
+    pub(super) leaving: Turn,
+    pub(super) coming: Turn,
+}
+
+/// Every other time it is the datagrams' turn.
+#[derive(Default)]
+pub(super) struct Turn {
+    is_datagrams: bool,
+}
+
+impl Turn {
+    /// Whether it is theirs now.
+    pub(super) fn take(&mut self) -> bool {
+        self.is_datagrams = !self.is_datagrams;
+        self.is_datagrams
+    }
 }
 
 impl DatagramCells {
@@ -74,8 +93,11 @@ impl DatagramCells {
         !self.came.is_empty()
     }
 
-    pub(super) fn next_come(&mut self) -> Option<(CircId, Box<Body>)> {
-        self.came.pop_front()
+    /// Lends one that came.
+    pub(super) fn lend(&mut self, lent: &mut Lent) -> Option<(CircId, Command)> {
+        let (circ_id, body) = self.came.pop_front()?;
+        lent.datagram(&body);
+        Some((circ_id, Command::DATAGRAM))
     }
 
     pub(super) fn heap_bytes(&self) -> usize {

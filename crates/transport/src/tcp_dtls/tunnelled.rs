@@ -144,11 +144,16 @@ impl Tunnelled for Tcp {
     }
 
     fn poll_packet(&mut self, now: Instant, head_bytes: usize, out: &mut Vec<u8>) -> Option<Packet> {
-        if self.datagrams.poll_packet(self.packet_bytes_max.into(), out) {
+        let bytes_max = self.packet_bytes_max.into();
+        let are_datagrams_first = self.datagrams.leaving.take();
+        if are_datagrams_first && self.datagrams.poll_packet(bytes_max, out) {
             return Some(Packet::Tells);
         }
         let content = self.mux.poll_datagram(now, out);
         self.flows.on_events(now, &mut self.mux);
+        if content.is_none() && !are_datagrams_first && self.datagrams.poll_packet(bytes_max, out) {
+            return Some(Packet::Tells);
+        }
         let lone_cell_bytes = head_bytes + LONE_CELL_BYTES;
         if content == Some(Content::Ends) && out.len() < lone_cell_bytes {
             out.push(PADDING);
@@ -194,11 +199,12 @@ impl Tunnelled for Tcp {
     }
 
     fn next_cell(&mut self, now: Instant, lent: &mut Lent) -> Option<(CircId, Command)> {
-        if let Some((circ_id, body)) = self.datagrams.next_come() {
-            lent.datagram(&body);
-            return Some((circ_id, Command::DATAGRAM));
+        let Tcp { mux, flows, datagrams, .. } = self;
+        if datagrams.coming.take() {
+            datagrams.lend(lent).or_else(|| flows.next_cell(now, mux, lent))
+        } else {
+            flows.next_cell(now, mux, lent).or_else(|| datagrams.lend(lent))
         }
-        self.flows.next_cell(now, &mut self.mux, lent)
     }
 
     /// Each may be of another flow, which takes a chunk.

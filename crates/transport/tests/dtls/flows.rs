@@ -1,7 +1,7 @@
 //! How flows find room.
 
-use crate::bench::{Bench, End, MS, S, delay, dialled, options};
-use crate::circuits::destroy_body;
+use crate::bench::{Bench, End, MS, S, body, delay, dialled, options};
+use crate::circuits::{destroy_body, one_circuit};
 use crate::source::Source;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{CircId, Command};
@@ -31,4 +31,26 @@ fn flows_that_end_make_room() {
     }
     bench.run_for(5 * S, &mut ());
     assert_eq!(room(&bench.ends[0]), Some(990));
+}
+
+/// No window holds datagrams, and still flows have their turns beside them.
+#[test]
+fn datagrams_leave_and_come_in_turns_with_flows() {
+    const DATAGRAMS: u32 = 400;
+    let mut bench = Bench::pair(delay(10 * MS), &options());
+    let (a, _, _) = one_circuit(&mut bench);
+    let (now, circ_id) = (bench.now, dialled(5));
+    let endpoint = &mut bench.ends[0].endpoint;
+    for number in 0..DATAGRAMS {
+        endpoint.send(now, a, circ_id, Command::DATAGRAM, &body(number));
+    }
+    for number in 1..=6 {
+        endpoint.send(now, a, circ_id, Command::RELAY, &body(number));
+    }
+    bench.run_for(S, &mut ());
+    let came: Vec<_> = bench.ends[1].cells.iter().map(|got| (got.command, got.number)).collect();
+    let place = |cell| came.iter().position(|came| *came == cell).expect("it came");
+    assert_eq!(came.len() as u32, DATAGRAMS + 6);
+    assert!(place((Command::RELAY, 6)) < 30, "{} cells came before", place((Command::RELAY, 6)));
+    assert!(place((Command::DATAGRAM, 20)) < 40, "{} cells came before", place((Command::DATAGRAM, 20)));
 }
