@@ -76,8 +76,8 @@ fn threads_and_sessions_answer_too() {
     let mut net = Net::new(&plan);
     net.proxy(|proxy: &mut OnionProxy| proxy.forward_datagrams(true));
     let mut transports = BTreeSet::new();
-    for _ in 0..6 {
-        let circuit = net.build(&[0, 1, 2], true);
+    for path in [[0, 1, 2], [1, 0, 2], [0, 1, 2], [1, 0, 2]] {
+        let circuit = net.build(&path, true);
         assert_eq!(ask(&mut net, circuit).len(), 3);
         let exchange = net.begin(circuit, download(BYTES / 20));
         net.await_status(exchange, Duration::from_secs(60), |status| status.received_bytes == BYTES / 20);

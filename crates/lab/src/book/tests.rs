@@ -75,7 +75,7 @@ fn nothing_that_the_papers_have_is_forgotten() {
             "defenestrator",
             vec![
                 numbered("figure", &["2", "5", "6", "7", "8", "9", "10", "11", "12", "13"]),
-                numbered("section", &["5.1"]),
+                numbered("section", &["5.1", "6.3"]),
             ],
         ),
         ("quux", vec![numbered("section", &["3.3", "4.2", "5.1", "5.1.1", "5.2", "6.1"])]),
