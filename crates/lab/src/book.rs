@@ -198,7 +198,7 @@ impl Wanted {
     }
 
     /// Whether it is made in virtual time, so that what else the machine does changes nothing but how long it takes.
-    pub fn is_in_virtual_time(&self) -> bool {
+    fn is_in_virtual_time(&self) -> bool {
         self.command.contains("--backend sim")
     }
 }

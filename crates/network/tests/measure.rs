@@ -68,7 +68,8 @@ fn a_client_learns_where_its_own_cells_wait() {
     assert!(after.iter().all(|(_, measured)| measured.towards_client.cells < 20), "counted anew: {after:?}");
 }
 
-/// Across threads of a relay, and in the session of a circuit whose cells are datagrams, questions are answered as ever.
+/// Across threads of a relay, and in the session of a circuit whose cells are datagrams, questions are answered as
+/// ever.
 #[test]
 fn threads_and_sessions_answer_too() {
     let mut plan = Plan { shards: vec![2, 2, 2], ..Plan::default() };

@@ -19,7 +19,8 @@ use crate::results::Summary;
 
 /// How much longer than it should a measurement may take.
 const PATIENCE: u32 = 4;
-/// How long is waited for a quiet machine before each measurement that is not in virtual time. What it was like then is told in any case.
+/// How long is waited for a quiet machine before each measurement that is not in virtual time. What it was like then is
+/// told in any case.
 const QUIET_WAIT_MAX: Duration = Duration::from_secs(300);
 /// How often one is begun at most: a plan begins no run that its budget has no room for, and goes on so. What has made
 /// no run is not begun again.

@@ -53,7 +53,8 @@ impl Core {
         true
     }
 
-    /// A slot for a cell that need not come. None where cells have half of the memory: no circuit is to end for its sake.
+    /// A slot for a cell that need not come. None where cells have half of the memory: no circuit is to end for its
+    /// sake.
     fn take_slot_for_datagram(&mut self) -> Option<SlotId> {
         let is_room = self.pool.used() < self.pool.max() / 2;
         if is_room { self.pool.take(Command::DATAGRAM) } else { None }
