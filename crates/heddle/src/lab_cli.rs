@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use crate::book_cli::{self, BookArgs};
 use crate::output::{command_line, minutes, print, print_json, validity};
+use crate::trace_cli::{self, TraceArgs};
 use clap::{Args, Subcommand, ValueEnum};
 use heddle_lab::fidelity;
 use heddle_lab::figures::{self, Quantity};
@@ -24,6 +25,7 @@ Examples:
   heddle lab run calibrate --runs 10 --set probes=1000 --out results/long
   heddle lab run thesis-exp08 --arms stock,quic --runs 4 --out results/loss
   heddle lab run thesis-exp08 --backend sim --arms tls,quic --runs 1 --out results/virtual
+  heddle lab run thesis-exp08 --backend sim --arms quic --runs 1 --out results/seen --trace results/seen/trace
   heddle lab run isolation --phase beside --phase stall --runs 5 --out results/stall
   heddle lab run my-plan.toml --out results/mine     a plan of your own
   heddle lab fidelity first-byte --arms tls,quic --runs 1 --out results/fidelity
@@ -117,6 +119,8 @@ struct RunArgs {
     /// Prints the summary as JSON instead of as text.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    trace: TraceArgs,
 }
 
 #[derive(Debug, Args)]
@@ -243,8 +247,10 @@ fn run_plan(args: RunArgs) -> Result<ExitCode, Box<dyn Error>> {
         Backend::Emu => BackendKind::Emu,
         Backend::Sim => BackendKind::Sim,
     };
+    let loaded = Plan::load(&args.plan, &args.set.into_iter().collect())?;
+    let trace = args.trace.begin()?;
     let options = RunOptions {
-        loaded: Plan::load(&args.plan, &args.set.into_iter().collect())?,
+        loaded,
         arms: args.arms,
         phases: args.phases,
         runs: args.runs,
@@ -254,12 +260,16 @@ fn run_plan(args: RunArgs) -> Result<ExitCode, Box<dyn Error>> {
         command: command_line(),
         heddle: std::env::current_exe()?,
         backend,
+        trace: trace.clone(),
     };
     let summary = heddle_lab::experiment(&options).inspect_err(|_| {
         if options.out.join("report.html").exists() {
             eprintln!("heddle: what was measured before is in {}", options.out.display());
         }
     })?;
+    if let Some(trace) = &trace {
+        trace_cli::end(trace)?;
+    }
     print_results(std::slice::from_ref(&options.out), args.json)?;
     if !args.json {
         println!("{} written", options.out.join("report.html").display());
@@ -282,6 +292,7 @@ fn compare_backends(args: FidelityArgs) -> Result<(), Box<dyn Error>> {
             command: command_line(),
             heddle: std::env::current_exe()?,
             backend: BackendKind::default(),
+            trace: None,
         };
         // On standard error, because a program may read the rest.
         ratios.extend(fidelity::measure(&options, &mut |remark| eprintln!("{remark}"))?);

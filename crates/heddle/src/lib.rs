@@ -30,6 +30,8 @@ pub mod relay_cli;
 #[cfg(feature = "lab")]
 pub mod sim_cli;
 #[cfg(feature = "lab")]
+mod trace_cli;
+#[cfg(feature = "lab")]
 pub mod traffic;
 
 pub use heddle_torrc as torrc;

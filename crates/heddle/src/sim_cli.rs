@@ -1,8 +1,10 @@
 //! `heddle sim`: networks in virtual time.
 
+use crate::trace_cli::{self, TraceArgs};
 use clap::{Args, Subcommand};
 use heddle_dir::guard::guarded;
-use heddle_network::swarm::{self, Outcome};
+use heddle_lab::trace::Trace;
+use heddle_network::swarm::{Outcome, Swarm};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -18,6 +20,8 @@ Examples:
   heddle sim swarm                          100 seeds of two minutes each, on all cores
   heddle sim swarm --seeds 10000 --minutes 10
   heddle sim swarm --first 4711 --seeds 1   one seed alone, to see again what it broke
+  heddle sim swarm --first 4711 --seeds 1 --trace seed-4711
+                                            the same with what went over the wires, and what became of circuits
   heddle sim swarm --json                   a line of JSON for each seed
 
 Nothing leaves the process: relays, clients, servers, kernels and wires are all in it, and time is a number.";
@@ -59,6 +63,8 @@ struct SwarmArgs {
     /// Prints a line of JSON for each seed.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    trace: TraceArgs,
 }
 
 fn minutes(text: &str) -> Result<f64, String> {
@@ -69,16 +75,20 @@ fn minutes(text: &str) -> Result<f64, String> {
     }
 }
 
-/// What came of one seed: what happened, or what was broken.
-type SeedResult = (u64, Result<Outcome, String>);
+/// What came of a seed: what happened, or what was broken.
+type SeedResult = Result<Outcome, String>;
 
 /// Does what the arguments say.
 pub fn run(args: SimArgs) -> Result<ExitCode, Box<dyn Error>> {
     let Command::Swarm(args) = args.command;
+    if args.trace.dir().is_some() && args.seeds != 1 {
+        return Err("a trace is of one seed: add --seeds 1, and --first for another than 0".into());
+    }
+    let trace = args.trace.clone().begin()?;
     let started = Instant::now();
     let mut failed = Vec::new();
     let mut total = Total::default();
-    each_seed(&args, started, |(seed, result)| {
+    each_seed(&args, trace.as_ref(), started, |seed, result| {
         if args.json {
             println!("{}", line(seed, &result));
         }
@@ -90,6 +100,9 @@ pub fn run(args: SimArgs) -> Result<ExitCode, Box<dyn Error>> {
             }
         }
     })?;
+    if let Some(trace) = &trace {
+        trace_cli::end(trace)?;
+    }
     if !args.json {
         print!("{}", total.text(started.elapsed()));
     }
@@ -101,13 +114,35 @@ pub fn run(args: SimArgs) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::FAILURE)
 }
 
-/// The command that runs one seed again.
+/// The command that runs one seed again, and writes down what happens.
 fn command(args: &SwarmArgs, seed: u64) -> String {
-    format!("heddle sim swarm --first {seed} --seeds 1 --minutes {}", args.minutes)
+    format!("heddle sim swarm --first {seed} --seeds 1 --minutes {} --trace seed-{seed}", args.minutes)
+}
+
+/// Runs a seed.
+fn run_seed(seed: u64, time: Duration, trace: Option<&Trace>) -> Result<SeedResult, heddle_lab::Error> {
+    let traced = || {
+        let mut swarm = Swarm::new(seed);
+        if let Some(trace) = trace {
+            let net = swarm.net();
+            let names = net.host_names();
+            if let Some(logs) = trace.attach(&mut net.sim, &names)? {
+                net.follow_circuits(logs);
+            }
+        }
+        Ok(swarm.run(time))
+    };
+    // Nothing is used any more of a network in which something broke.
+    guarded(traced).map_or_else(|what| Ok(Err(what)), |outcome| outcome.map(Ok))
 }
 
 /// Runs all seeds on so many threads, and has each result told here.
-fn each_seed(args: &SwarmArgs, started: Instant, mut tell: impl FnMut(SeedResult)) -> std::io::Result<()> {
+fn each_seed(
+    args: &SwarmArgs,
+    trace: Option<&Trace>,
+    started: Instant,
+    mut tell: impl FnMut(u64, SeedResult),
+) -> Result<(), Box<dyn Error>> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let next = AtomicU64::new(0);
     let (sender, results) = mpsc::channel();
@@ -122,8 +157,7 @@ fn each_seed(args: &SwarmArgs, started: Instant, mut tell: impl FnMut(SeedResult
                         return;
                     }
                     let seed = args.first.wrapping_add(place);
-                    // Nothing is used any more of a network in which something broke.
-                    let _ = sender.send((seed, guarded(|| swarm::run(seed, time))));
+                    let _ = sender.send((seed, run_seed(seed, time, trace)));
                 }
             })?;
         }
@@ -133,9 +167,9 @@ fn each_seed(args: &SwarmArgs, started: Instant, mut tell: impl FnMut(SeedResult
         let (mut done, mut told_at) = (0, Instant::now());
         loop {
             match results.recv_timeout(every) {
-                Ok(result) => {
+                Ok((seed, result)) => {
                     done += 1;
-                    tell(result);
+                    tell(seed, result?);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -157,7 +191,7 @@ fn progress(done: u64, of: u64, took: Duration) -> String {
     format!("[{left}] {done} of {of} seeds")
 }
 
-fn line(seed: u64, result: &Result<Outcome, String>) -> serde_json::Value {
+fn line(seed: u64, result: &SeedResult) -> serde_json::Value {
     match result {
         Ok(outcome) => json!({
             "seed": seed,
@@ -247,14 +281,24 @@ mod tests {
     fn every_seed_is_run_once_and_the_command_runs_it_again() {
         let args = parse(&["--seeds", "3", "--first", "7", "--minutes", "0.01"]).unwrap();
         let mut seen = Vec::new();
-        each_seed(&args, Instant::now(), |(seed, result)| seen.push((seed, result.unwrap().hash))).unwrap();
+        each_seed(&args, None, Instant::now(), |seed, result| seen.push((seed, result.unwrap().hash)))
+            .unwrap();
         seen.sort_by_key(|(seed, _)| *seed);
         assert_eq!(seen.iter().map(|(seed, _)| *seed).collect::<Vec<_>>(), [7, 8, 9]);
         let again = command(&args, 8);
         let again = parse(&again.split(' ').skip(3).collect::<Vec<_>>()).unwrap();
-        each_seed(&again, Instant::now(), |(seed, result)| {
+        assert_eq!(again.trace.dir(), Some(std::path::Path::new("seed-8")));
+        each_seed(&again, None, Instant::now(), |seed, result| {
             assert_eq!((seed, result.unwrap().hash), seen[1]);
         })
         .unwrap();
+    }
+
+    #[test]
+    fn what_is_chosen_of_a_trace_needs_one() {
+        for of_it in ["--trace-wire=a-b", "--trace-headers", "--trace-circuit=1", "--trace-bytes-max=1"] {
+            assert!(parse(&[of_it]).unwrap_err().contains("--trace"), "{of_it}");
+            assert!(parse(&[of_it, "--trace", "dir"]).is_ok(), "{of_it}");
+        }
     }
 }

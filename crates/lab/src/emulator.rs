@@ -16,13 +16,13 @@
 
 mod arrivals;
 mod attack;
+mod captures;
 mod engine;
 mod forge;
 mod histogram;
 mod hosts;
 mod options;
 mod packet_threads;
-mod pcapng;
 mod programs;
 mod stack;
 mod summary;
@@ -48,10 +48,10 @@ pub use summary::{BySecondTimes, HostSummary, Summary, WireSummary};
 use crate::error::{Error, Result};
 use crate::machine::process::Signal;
 use attack::Attackers;
+use captures::Captures;
 use engine::Engine;
 use hosts::Host;
 use packet_threads::PacketThreads;
-use pcapng::Captures;
 use programs::Programs;
 
 /// A network that exists, until this is dropped.

@@ -4,8 +4,9 @@
 //! the client; [`traffic`] is what flows; [`metrics`] is what a Heddle relay tells of itself; [`machine`] is what this
 //! machine has: processes, files, sockets; [`emulator`] is a network of wires between hosts of their own on one
 //! machine; [`figures`] turns samples into figures. An experiment is a [`plan`], which [`run`] does on a backend; what
-//! came of it is in [`results`], which [`report`] draws; [`fidelity`] compares the backends. [`mod@demo`] is the
-//! project's main job and [`mod@bench`] what it costs, both built from these.
+//! came of it is in [`results`], which [`report`] draws; [`fidelity`] compares the backends, and [`trace`] is what went
+//! over the wires in virtual time. [`mod@demo`] is the project's main job and [`mod@bench`] what it costs, both built
+//! from these.
 
 pub mod arm;
 pub(crate) mod backend;
@@ -26,6 +27,7 @@ pub mod run;
 pub mod socks;
 pub mod statistics;
 pub mod testnet;
+pub mod trace;
 pub mod traffic;
 
 pub use demo::{DemoOptions, demo};

@@ -44,6 +44,7 @@ mod flight;
 mod interface;
 mod loss;
 mod options;
+pub mod pcapng;
 mod policer;
 mod rate;
 mod seed;

@@ -104,7 +104,8 @@ impl Expected {
     }
 }
 
-struct Swarm {
+/// A run of one seed.
+pub struct Swarm {
     net: WholeNet,
     rng: Rng,
     circuits: Vec<CircuitNumber>,
@@ -133,20 +134,12 @@ struct Swarm {
 ///
 /// When something is broken, with what that is.
 pub fn run(seed: u64, time: Duration) -> Outcome {
-    let mut swarm = Swarm::new(seed);
-    swarm.bootstrap();
-    if !swarm.is_short {
-        swarm.be_calm();
-    }
-    let ends = swarm.net.sim.now() + time;
-    while swarm.net.sim.now() < ends {
-        swarm.act();
-    }
-    swarm.finish()
+    Swarm::new(seed).run(time)
 }
 
 impl Swarm {
-    fn new(seed: u64) -> Self {
+    /// The network of a seed, in which nothing has happened yet.
+    pub fn new(seed: u64) -> Self {
         let mut rng = Seed::from_number(seed).child("swarm", 0).rng();
         let wire = Wire {
             latency: Duration::from_millis(1 + rng.below(60)),
@@ -209,6 +202,28 @@ impl Swarm {
             caught_before: caught(),
             outcome,
         }
+    }
+
+    /// The network, for whoever wants to look at it.
+    pub fn net(&mut self) -> &mut WholeNet {
+        &mut self.net
+    }
+
+    /// The same as [`run`].
+    ///
+    /// # Panics
+    ///
+    /// Likewise.
+    pub fn run(mut self, time: Duration) -> Outcome {
+        self.bootstrap();
+        if !self.is_short {
+            self.be_calm();
+        }
+        let ends = self.net.sim.now() + time;
+        while self.net.sim.now() < ends {
+            self.act();
+        }
+        self.finish()
     }
 
     fn relays(&self) -> usize {

@@ -20,7 +20,7 @@ use heddle_dir::files::Files;
 use heddle_dir::keys::{KeyOptions, RelayKeys};
 use heddle_netem::DirectionOptions;
 use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
-use heddle_relay::{Control, Event, Job, Limits, Relay, RelayLanguage, ShardMessage};
+use heddle_relay::{CircuitLog, Control, Event, Job, Limits, Relay, RelayLanguage, ShardMessage};
 use heddle_seam::language::Language;
 use heddle_seam::node::{Heard, Input, Node, Output, Said, ShardId, SocketId};
 use heddle_seam::rng::{Entropy, Repeatable};
@@ -250,6 +250,9 @@ impl Default for WholePlan {
     }
 }
 
+/// Gives each shard of a relay, at each of its starts, somebody who hears what happens to its circuits.
+pub type CircuitLogs = Box<dyn FnMut(HostId, u16) -> Box<dyn CircuitLog>>;
+
 /// A network of whole relays, an authority, a client and the servers behind the exit.
 pub struct WholeNet {
     pub sim: Simulation<WholeLanguage>,
@@ -264,6 +267,8 @@ pub struct WholeNet {
     plan: WholePlan,
     /// By which relays know the authority.
     line: DirAuthority,
+    /// Whom shards tell of circuits.
+    circuit_logs: Option<CircuitLogs>,
 }
 
 /// A relay of it.
@@ -300,7 +305,39 @@ impl WholeNet {
         let hosts: Vec<HostId> = relays.iter().map(|relay| relay.host).collect();
         let hole = add_hole(&mut sim, &hosts);
         MADE_UP_NAMES.iter().for_each(|(name, addr)| sim.add_name(name, &[IpAddr::V4(*addr)]));
-        WholeNet { sim, authority, relays, client, stranger, hole, server, plan: plan.clone(), line }
+        let (plan, circuit_logs) = (plan.clone(), None);
+        WholeNet { sim, authority, relays, client, stranger, hole, server, plan, line, circuit_logs }
+    }
+
+    /// What hosts are called, in the order of their numbers.
+    pub fn host_names(&self) -> Vec<String> {
+        let others = [
+            (self.authority, "authority"),
+            (self.client, "client"),
+            (self.stranger, "stranger"),
+            (self.server, "server"),
+        ];
+        let mut names = vec!["hole".to_owned(); self.relays.len() + others.len() + 1];
+        others.iter().for_each(|(host, name)| names[host.0] = (*name).to_owned());
+        let relays = self.relays.iter().enumerate();
+        relays.for_each(|(index, relay)| names[relay.host.0] = nickname(index));
+        names
+    }
+
+    /// From now on somebody hears what happens to all circuits at all relays, also at those that are started anew.
+    /// Nothing that happens depends on it.
+    pub fn follow_circuits(&mut self, logs: CircuitLogs) {
+        self.circuit_logs = Some(logs);
+        (0..self.relays.len()).for_each(|relay| self.lend_logs(relay));
+    }
+
+    fn lend_logs(&mut self, relay: usize) {
+        let WholeRelay { host, shards, .. } = self.relays[relay];
+        let Some(logs) = &mut self.circuit_logs else { return };
+        for shard in 0..shards {
+            let log = logs(host, shard as u16);
+            self.sim.equip(host, shard, |node: &mut ShardNode| node.relay.follow_circuits(log));
+        }
     }
 
     /// Speaks with a relay's control plane.
@@ -339,6 +376,7 @@ impl WholeNet {
         let made = Made::new(&self.sim, &self.plan, relay, of.lives, of.disk.clone(), &self.line, wall);
         assert_eq!(made.ids, of.ids, "it is who it was");
         self.sim.start_anew(of.host, made.shards, vec![made.control]);
+        self.lend_logs(relay);
     }
 
     /// Puts what relays know and what lies on their disks into the trace.
@@ -404,10 +442,14 @@ fn addr(index: usize) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(10, 0, 0, index as u8 + 1))
 }
 
+fn nickname(index: usize) -> String {
+    format!("relay{index}")
+}
+
 /// What the operator of a relay chose.
 fn torrc(plan: &WholePlan, index: usize, authority: &DirAuthority) -> Torrc {
     let mut torrc = Torrc {
-        nickname: format!("relay{index}"),
+        nickname: nickname(index),
         dir_authority: vec![authority.clone()],
         assume_reachable: !plan.unsure.contains(&index),
         ..plan.torrc.clone()

@@ -23,9 +23,11 @@
 //! connection.
 //!
 //! `language` is what a relay is told and tells beside bytes, `message` its words, `job` what workers do, `relays`
-//! are those of the consensus, `stats` counts, `observe` says what can be seen of it all.
+//! are those of the consensus, `stats` counts, `observe` says what can be seen of it all, and `circuit_log` what is
+//! told of single circuits where somebody follows them.
 
 mod admission;
+mod circuit_log;
 mod circuits;
 mod config;
 mod core;
@@ -48,6 +50,7 @@ mod table;
 mod turns;
 
 pub use admission::{Granted, REFUSALS};
+pub use circuit_log::{CircuitLog, EndedBy, Happened, Neighbour, What};
 pub use config::{Limits, RelayConfig};
 pub use dos::DosOptions;
 pub use job::{Job, JobResult};

@@ -23,6 +23,8 @@
 //! datagrams take the same wires of `heddle-netem` ([`Simulation::set_wire`]), wait in the same queues and share their
 //! rate. One network may join all hosts instead ([`Simulation::set_network`]), with links of hosts that their wires
 //! share.
+//!
+//! Whoever wants to see what goes over the wires watches them ([`Simulation::watch_wires`]).
 
 mod internet;
 mod queue;
@@ -33,7 +35,7 @@ mod wire;
 
 pub use heddle_utcp::Options as KernelOptions;
 pub use internet::{Internet, Service, length, pattern, place};
-pub use simulation::{AnyNode, Flood, Host, HostId, Options, Simulation, Tapped};
+pub use simulation::{AnyNode, Flood, Host, HostId, Options, Simulation, Tapped, WireWatch};
 pub use steps::{Action, Condition, Step};
 pub use trace::TraceHash;
 pub use wire::Wire;

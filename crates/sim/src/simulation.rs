@@ -8,10 +8,12 @@ mod outputs;
 mod packet;
 mod socket;
 mod stacks;
+mod watching;
 mod wires;
 
 pub use datagram::Tapped;
 pub use flood::Flood;
+pub use watching::WireWatch;
 
 use crate::queue::EventQueue;
 use crate::trace::{Kind, Trace, TraceHash};
@@ -30,6 +32,7 @@ use kernel::{Kernel, Owner};
 use packet::{Datagram, HostPair};
 use stacks::Stack;
 use std::collections::BTreeMap;
+use watching::Watched;
 use wires::Wires;
 
 /// How often nodes hear the wall clock.
@@ -178,6 +181,7 @@ pub struct Simulation<L: Language> {
     /// Says how long answers of the resolver take.
     pub(crate) resolver: Rng,
     pub(crate) wires: Wires,
+    pub(crate) watched: Watched,
     pub(crate) datagrams: DatagramPorts,
     pub(crate) kernels: Vec<Kernel>,
     /// What nodes have beside their hosts' kernels.
@@ -206,6 +210,7 @@ impl<L: Language> Simulation<L> {
             by_addr: BTreeMap::new(),
             names: BTreeMap::new(),
             wires: Wires::default(),
+            watched: Watched::default(),
             datagrams: DatagramPorts::default(),
             kernels: Vec::new(),
             stacks: BTreeMap::new(),
@@ -223,6 +228,11 @@ impl<L: Language> Simulation<L> {
     /// The virtual time.
     pub fn now(&self) -> Instant {
         self.now
+    }
+
+    /// A host's addresses.
+    pub fn addrs(&self, host: HostId) -> &[IpAddr] {
+        &self.hosts[host.0].addrs
     }
 
     /// The hash of all that happened so far.
@@ -354,6 +364,18 @@ impl<L: Language> Simulation<L> {
         let result = speak(node.downcast_mut().expect("the node is what the test takes it for"), now);
         self.poll_outputs(actor);
         result
+    }
+
+    /// Sets something about a node of which nothing follows. Other than in [`Simulation::with`] the node is not asked
+    /// what it wants done, so that the run is the same as without.
+    ///
+    /// # Panics
+    ///
+    /// When the node was killed, or is not a `T`.
+    pub fn equip<T: Node<L> + Any>(&mut self, host: HostId, shard: usize, set: impl FnOnce(&mut T)) {
+        let actor = self.actor(host, shard);
+        let node: &mut dyn Any = &mut **self.node(actor).expect("the node lives");
+        set(node.downcast_mut().expect("the node is what the test takes it for"));
     }
 
     /// Puts something that the test saw into the trace.

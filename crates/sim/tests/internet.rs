@@ -1,14 +1,18 @@
 //! The driver itself: connections, order, flow control and repeatability, without any relay.
 
 use core::net::{IpAddr, SocketAddr};
+use heddle_netem::pcapng::Place;
 use heddle_netem::{DirectionOptions, HostOptions, InterfaceOptions, Rate, TopologyOptions};
 use heddle_seam::language::Plain;
 use heddle_seam::node::{Input, Node, Output, SocketError, SocketId};
 use heddle_seam::time::{Duration, Instant};
 use heddle_sim::{
-    AnyNode, Host, HostId, Internet, Options, Service, Simulation, Step, TraceHash, Wire, pattern,
+    AnyNode, Host, HostId, Internet, Options, Service, Simulation, Step, TraceHash, Wire, WireWatch, pattern,
 };
+use heddle_utcp::wire::parse;
+use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 /// One connection that sends, reads and closes as it is told.
 struct Client {
@@ -314,4 +318,34 @@ fn a_wire_of_a_network_that_is_down_carries_nothing() {
     sim.run_for(Duration::from_secs(5));
     assert!(client(&mut sim, one, |client| client.eof_at.is_none()));
     assert!(client(&mut sim, other, |client| client.eof_at.is_some()));
+}
+
+/// Remembers between whom packets were forged.
+struct Forgeries(Rc<RefCell<Vec<(HostId, HostId)>>>);
+
+impl WireWatch for Forgeries {
+    fn wants(&self, _: HostId, _: HostId) -> bool {
+        true
+    }
+
+    fn on_packet(&mut self, _: Instant, from: HostId, to: HostId, place: Place, packet: &[u8]) {
+        let segment = parse(packet).expect("packets are as kernels send them");
+        if place == Place::Forged {
+            assert!(segment.tcp.flags.rst && segment.payload.is_empty());
+            self.0.borrow_mut().push((from, to));
+        }
+    }
+}
+
+#[test]
+fn who_watches_tells_forged_resets_from_others() {
+    let forgeries = Rc::new(RefCell::new(Vec::new()));
+    let (mut sim, server, id) = world(1, Wire::default(), 1, vec![0; 1_000_000]);
+    sim.watch_wires(Box::new(Forgeries(forgeries.clone())));
+    sim.run_for(Duration::from_secs(1));
+    assert_eq!(forgeries.take(), []);
+    sim.reset_streams(server, id);
+    sim.run_for(Duration::from_secs(1));
+    assert_eq!(forgeries.take(), [(id, server), (server, id)]);
+    assert_eq!(client(&mut sim, id, |c| c.failed), Some(SocketError::Reset));
 }

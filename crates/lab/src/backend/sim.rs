@@ -35,6 +35,7 @@ use crate::error::{Error, Result};
 use crate::machine::usage::Usage;
 use crate::metrics::Metrics;
 use crate::plan::{Arm, Tor, TorArm, Traffic};
+use crate::trace::Trace;
 use crate::traffic::UPLOADS_MAX;
 use source_node::SourceNode;
 use world::World;
@@ -57,9 +58,18 @@ const SETTINGS: [&str; 5] = [
 ];
 
 /// Hosts in virtual time.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Sim {
     clock: Rc<VirtualClock>,
+    /// Writes down what happens in the first network.
+    trace: Option<Trace>,
+}
+
+impl Sim {
+    /// One of whose first network there is a trace, if one is wanted.
+    pub(crate) fn traced(trace: Option<Trace>) -> Sim {
+        Sim { clock: Rc::default(), trace }
+    }
 }
 
 impl Backend for Sim {
@@ -87,12 +97,11 @@ impl Backend for Sim {
     }
 
     fn bring_up(&mut self, wanted: &Deployment, _on_step: &mut dyn FnMut(&str)) -> Result<Box<dyn Testbed>> {
-        Ok(Box::new(Hosts {
-            world: World::new(wanted, Rc::clone(&self.clock))?,
-            circuits: Vec::new(),
-            sources: Vec::new(),
-            uploads: 0,
-        }))
+        let mut world = World::new(wanted, Rc::clone(&self.clock))?;
+        if let Some(trace) = &self.trace {
+            world.attach(trace, &wanted.network)?;
+        }
+        Ok(Box::new(Hosts { world, circuits: Vec::new(), sources: Vec::new(), uploads: 0 }))
     }
 }
 

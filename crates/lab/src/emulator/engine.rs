@@ -16,12 +16,13 @@ use heddle_net::offload::Cut;
 use heddle_net::packet;
 use heddle_net::tun::{FRAME_BYTES_MAX, Tun};
 use heddle_net::{monotonic, wall_clock};
+use heddle_netem::pcapng::Place;
 use heddle_netem::{Dropped, HostId, Instant as Time, SendError, Step, Topology};
 
 use super::arrivals::Arrivals;
 use super::attack::{Attackers, Passing};
+use super::captures::Captures;
 use super::histogram::{BySecond, Histogram};
-use super::pcapng::{Captures, Place};
 use super::stack::{Stack, Stacks};
 
 /// How many packets may be dropped in a turn for captures to have them all.

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use heddle_netem::units::read;
-use heddle_netem::{DirectionOptions, HostOptions, InterfaceOptions, TopologyOptions, WireOptions};
+use heddle_netem::{DirectionOptions, HostOptions, InterfaceOptions, TopologyOptions, WireOptions, pcapng};
 use serde::{Deserialize, Serialize};
 
 use super::attack::AttackOptions;
-use super::{pcapng, variable};
+use super::variable;
 use crate::error::{Error, Result};
 
 /// Hosts beyond this have no automatic address left.

@@ -24,6 +24,7 @@ use crate::plan::{Arm, Loaded, Plan, RUNS_MAX, Tor, TorArm, estimate};
 use crate::results::{
     Check, NOT_COMPLETED, Results, RunSamples, Summary, Try, check, grid, judgement, was_extended,
 };
+use crate::trace::Trace;
 
 /// How often an arm of a run is measured in all when the emulator was late.
 const ATTEMPTS: usize = 2;
@@ -55,6 +56,8 @@ pub struct RunOptions {
     pub heddle: PathBuf,
     /// What hosts and wires are made of.
     pub backend: BackendKind,
+    /// What happens on the wires and to circuits is written down here, in virtual time. It is of one run of one arm.
+    pub trace: Option<Trace>,
 }
 
 /// The backends.
@@ -91,7 +94,7 @@ pub fn run(options: &RunOptions, on_results: OnResults<'_>) -> Result<Summary> {
     interrupt::install()?;
     let mut backend: Box<dyn Backend> = match options.backend {
         BackendKind::Emu => Box::new(Emu { heddle: options.heddle.clone() }),
-        BackendKind::Sim => Box::new(Sim::default()),
+        BackendKind::Sim => Box::new(Sim::traced(options.trace.clone())),
     };
     // What is checked out later made none of the program that is running.
     run_with(options, backend.as_mut(), &commit(), on_results)
@@ -108,6 +111,7 @@ pub(super) fn run_with(
     let loaded = &options.loaded;
     let plan = &loaded.plan.with_arms(&options.arms)?.with_phases(&options.phases)?;
     let (runs, seed) = runs_and_seed(options, plan)?;
+    check_trace(options, plan, runs)?;
     check_arms(plan, backend, seed)?;
     let wanted = Summary { runs_wanted: runs, ..described(options, plan, backend, commit) };
     let earlier = match options.resume {
@@ -321,6 +325,21 @@ fn described(options: &RunOptions, plan: &Plan, backend: &dyn Backend, commit: &
         tor: backend.tor_version(),
         ..Summary::default()
     }
+}
+
+/// A trace is of one network in virtual time.
+fn check_trace(options: &RunOptions, plan: &Plan, runs: usize) -> Result<()> {
+    let what = match (&options.trace, options.backend) {
+        (None, _) => return Ok(()),
+        (Some(_), BackendKind::Emu) => {
+            "a trace is of virtual time: add --backend sim; `heddle emulate --pcap` captures emulated wires"
+        }
+        (Some(_), BackendKind::Sim) if runs != 1 || plan.arms.len() != 1 => {
+            "a trace is of one run of one arm: add --runs 1 and one name for --arms"
+        }
+        (Some(_), BackendKind::Sim) => return Ok(()),
+    };
+    Err(Error::Options(what.to_owned()))
 }
 
 /// Looks whether the backend has all that the arms want, before the first begins.

@@ -270,6 +270,7 @@ fn options(loaded: Loaded, out: &std::path::Path) -> RunOptions {
         command: "heddle lab".to_owned(),
         heddle: Default::default(),
         backend: BackendKind::Emu,
+        trace: None,
     }
 }
 

@@ -34,6 +34,7 @@ pub fn measured(dir: &Path, text: &str, wanted: &Wanted<'_>, out: &str) -> Resul
         command: "a test".to_owned(),
         heddle: Default::default(),
         backend: wanted.backend,
+        trace: None,
     };
     run(&options, &mut |_| Ok(()))
 }

@@ -74,6 +74,7 @@ impl Core {
     pub(super) fn on_destroy(&mut self, link: LinkKey, circ_id: CircId, reason: DestroyReason) {
         let from_shard = self.links.get(link).is_some_and(|link| link.shard().is_some());
         if let Some((key, side)) = self.table.find(link, circ_id) {
+            self.log_destroy_in(key, side, reason);
             if side == Side::Next && self.table.unanswered_on(key).is_some() {
                 // The onionskin is refused, or the peer has no room for one more: it is there, and any client can bring
                 // about either.

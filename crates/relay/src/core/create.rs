@@ -37,7 +37,8 @@ impl Core {
         }
         match self.admit(link_key, command, body) {
             Ok((keys, handshake, onionskin)) => {
-                self.start_handshake(link_key, circ_id, keys, handshake, onionskin)
+                self.start_handshake(link_key, circ_id, keys, handshake, onionskin);
+                self.log_created(link_key, circ_id, command, body);
             }
             Err(reason) => self.refuse(link_key, circ_id, reason),
         }
@@ -88,6 +89,7 @@ impl Core {
     }
 
     fn refuse(&mut self, link_key: LinkKey, circ_id: CircId, reason: DestroyReason) {
+        self.log_refused(link_key, circ_id, reason);
         // The entry keeps the id taken until the DESTROY is sent; past the limit nothing is said,
         // or a peer that never reads could make us remember refusals without end.
         if self.has_room(link_key) && self.table.refuse(link_key, circ_id, reason) {

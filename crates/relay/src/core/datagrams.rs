@@ -14,6 +14,7 @@ impl Core {
     /// send.
     pub(super) fn on_datagram(&mut self, link: LinkKey, circ_id: CircId, body: &Body) {
         let Some((key, side)) = self.table.find(link, circ_id) else { return };
+        self.log_cell_in(key, side, Command::DATAGRAM);
         if !self.count_arrival(key, side) {
             return;
         }

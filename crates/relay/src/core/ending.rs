@@ -25,6 +25,7 @@ impl Core {
         let Some(mut circuit) = self.table.remove(key) else {
             return;
         };
+        self.log_destroyed(key, &circuit, reason, silent);
         self.admission.circuit_ends(key);
         self.sessions.end(key);
         self.give_up_onionskin(&circuit);

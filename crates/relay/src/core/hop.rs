@@ -19,6 +19,7 @@ impl Core {
     /// A relay cell came in. False when there is no such circuit: the cell was on its way when that was closed.
     pub(super) fn on_relay(&mut self, link: LinkKey, circ_id: CircId, command: Command, body: &Body) -> bool {
         let Some((key, side)) = self.table.find(link, circ_id) else { return false };
+        self.log_cell_in(key, side, command);
         if self.count_arrival(key, side) {
             match side {
                 Side::Prev => self.on_forward(key, command, body),

@@ -68,6 +68,7 @@ impl Core {
         let key = self.table.insert(Circuit::transit(self.now, party, prev, wanted));
         self.admission.circuit_begins(self.now, key, party);
         self.watch_idle(key);
+        self.log_transit(key);
         Some(key)
     }
 

@@ -10,7 +10,7 @@
 //!
 //! | what they do | files |
 //! |---|---|
-//! | take notes, tell others | `observe`, `used`, `holds`, `links` |
+//! | take notes, tell others | `observe`, `log`, `used`, `holds`, `links` |
 //! | end things | `streams/leaving`, `ending`, `pressure`, `credit` |
 //! | queue cells | `sending` |
 //! | serve streams | `streams/reading`, `replies`, `places`, `resolve`, `begin`, `data`, `mod` |
@@ -32,6 +32,7 @@ mod holds;
 mod hop;
 mod idle;
 mod links;
+mod log;
 mod measure;
 mod observe;
 mod output;
@@ -48,6 +49,7 @@ mod used;
 pub(crate) use observe::{index_of, shard_fields};
 
 use crate::admission::Admission;
+use crate::circuit_log::CircuitLog;
 use crate::circuits::IdleRound;
 use crate::circuits::Jobs;
 use crate::circuits::Probe;
@@ -113,6 +115,8 @@ pub(super) struct Core {
     meter: Meter,
     /// What is forced at places, while somebody wants that.
     forced: Option<Forced>,
+    /// Who hears what happens to circuits, if somebody does.
+    circuit_log: Option<Box<dyn CircuitLog>>,
     draining: bool,
 }
 
@@ -153,6 +157,7 @@ impl Core {
             probe: None,
             meter: Meter::new(transports),
             forced: None,
+            circuit_log: None,
             draining: false,
             config,
         };

@@ -81,13 +81,15 @@ impl Core {
     fn pop(&mut self, link: LinkKey) -> Option<Popped> {
         let popped = self.table.pop(&mut self.pool, self.now, link)?;
         match &popped {
-            Popped::Farewell(_) => {
+            Popped::Farewell(Farewell { circ_id, reason }) => {
+                self.log_destroy_out(link, *circ_id, *reason);
                 self.count_farewells(link);
                 self.note_if_idle(link);
             }
             Popped::Credit(_) => {}
             Popped::Cell(departure) => {
                 self.note_left(departure);
+                self.log_cell_out(link, departure);
                 self.on_departed(departure);
             }
         }

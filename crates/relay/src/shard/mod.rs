@@ -27,6 +27,7 @@ mod pressure;
 mod state;
 mod stats;
 
+use crate::circuit_log::CircuitLog;
 use crate::config::RelayConfig;
 use crate::core::Core;
 use crate::language::{Input, Output, RelayLanguage};
@@ -108,6 +109,11 @@ impl Relay {
     pub fn set_stopwatch(&mut self, stopwatch: Stopwatch) {
         self.ports.set_stopwatch(stopwatch.clone());
         self.stopwatch = stopwatch;
+    }
+
+    /// Who hears what happens to each circuit: nobody, on a relay that carries people's traffic.
+    pub fn follow_circuits(&mut self, log: Box<dyn CircuitLog>) {
+        self.core.set_circuit_log(log);
     }
 
     /// Lets this shard and `with`, of the same relay, take from the same rates, so that their sum keeps to the limits

@@ -94,6 +94,10 @@ impl Lane {
         self.link
     }
 
+    pub fn circ_id(&self) -> CircId {
+        self.circ_id
+    }
+
     /// Cells that wait.
     pub fn queued_cells(&self) -> u32 {
         self.queue.len()

@@ -5,9 +5,11 @@
 
 use super::flood::Flooded;
 use super::packet::{Datagram, HostPair, OnWire, pair};
+use super::watching::{BLOCKED, DATAGRAM_LOSS};
 use super::{ActorId, HostId, Simulation};
 use crate::trace::Kind;
 use core::net::{IpAddr, SocketAddr};
+use heddle_netem::pcapng::Place;
 use heddle_seam::datagrams::{Datagrams, Transmit};
 use heddle_seam::language::Language;
 use heddle_seam::node::{Input, PortId};
@@ -103,27 +105,45 @@ impl<L: Language> Simulation<L> {
         let same_family = |addr: &&IpAddr| addr.is_ipv4() == transmit.to.is_ipv4();
         let local = transmit.from.or_else(|| self.hosts[from.0].addrs.iter().find(same_family).copied());
         // What leads nowhere is lost.
-        if let (Some(to), Some(local)) = (to.filter(|to| *to != from), local)
-            && !self.datagrams.blocked.contains(&pair(from, to))
-        {
+        if let (Some(to), Some(local)) = (to.filter(|to| *to != from), local) {
             let datagram = |data: &[u8]| Datagram {
                 from: SocketAddr::new(local, number),
                 to: transmit.to,
                 ecn: transmit.ecn,
                 data: data.to_vec(),
             };
-            let mut datagrams: Vec<_> = bytes.chunks(transmit.stride).map(datagram).collect();
-            if let Some(tap) = self.datagrams.taps.get_mut(&pair(from, to)) {
-                let at = self.now;
-                let copy = |it: &Datagram| Tapped { at, from: it.from, to: it.to, data: it.data.clone() };
-                tap.extend(datagrams.iter().map(copy));
-            }
-            if let Some(lossy) = self.datagrams.lossy.get_mut(&pair(from, to)) {
-                datagrams.retain(|_| !lossy.loses());
-            }
-            self.put_on_wire(from, to, datagrams.into_iter().map(OnWire::Datagram));
+            self.offer_datagrams(from, to, bytes.chunks(transmit.stride).map(datagram).collect());
         }
         self.buf = bytes;
+    }
+
+    /// Puts datagrams on the wire of two hosts, unless they are lost before.
+    fn offer_datagrams(&mut self, from: HostId, to: HostId, mut datagrams: Vec<Datagram>) {
+        let (at, ends) = (self.now, pair(from, to));
+        let watched = &mut self.watched;
+        let mut is_lost = |datagram: &Datagram, why| {
+            if watched.is_on() {
+                let packet = OnWire::Datagram(datagram.clone());
+                [Place::Sent, why].into_iter().for_each(|place| watched.tell(at, from, to, place, &packet));
+            }
+        };
+        if self.datagrams.blocked.contains(&ends) {
+            return datagrams.iter().for_each(|datagram| is_lost(datagram, BLOCKED));
+        }
+        if let Some(tap) = self.datagrams.taps.get_mut(&ends) {
+            let copy = |it: &Datagram| Tapped { at, from: it.from, to: it.to, data: it.data.clone() };
+            tap.extend(datagrams.iter().map(copy));
+        }
+        if let Some(lossy) = self.datagrams.lossy.get_mut(&ends) {
+            datagrams.retain(|datagram| {
+                let loses = lossy.loses();
+                if loses {
+                    is_lost(datagram, DATAGRAM_LOSS);
+                }
+                !loses
+            });
+        }
+        self.put_on_wire(from, to, datagrams.into_iter().map(OnWire::Datagram));
     }
 
     /// Hands what has arrived to its nodes.

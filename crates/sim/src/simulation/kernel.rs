@@ -303,7 +303,10 @@ impl<L: Language> Simulation<L> {
                 Some(packet)
             };
             let forged: Vec<_> = tcp.open_connections().filter(peers).filter_map(forge).collect();
-            forged.into_iter().for_each(|packet| self.queue.push(self.now, Due::Segment(host, packet)));
+            for packet in forged {
+                self.watched.tell_forged(self.now, peer, host, &packet);
+                self.queue.push(self.now, Due::Segment(host, packet));
+            }
         }
     }
 

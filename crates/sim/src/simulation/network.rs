@@ -1,7 +1,9 @@
 //! One network of `heddle-netem` that joins all hosts: the very topology that emulated wires have.
 
 use super::packet::OnWire;
+use super::watching::NO_WIRE;
 use super::{Due, HostId, Simulation};
+use heddle_netem::pcapng::Place;
 use heddle_netem::{DirectionStats, OptionsError, Seed, SendError, Step, Topology, TopologyOptions, Totals};
 use heddle_seam::language::Language;
 use heddle_seam::time::Instant;
@@ -11,6 +13,17 @@ pub(crate) struct Network {
     topology: Topology<OnWire>,
     /// The event that is scheduled; others in the queue are void.
     due: Option<Instant>,
+}
+
+impl Network {
+    pub fn topology_mut(&mut self) -> &mut Topology<OnWire> {
+        &mut self.topology
+    }
+}
+
+/// A host of the topology in the simulation.
+fn host_of(id: heddle_netem::HostId) -> HostId {
+    HostId(id.0 as usize)
 }
 
 /// A host of the simulation in the topology.
@@ -27,7 +40,8 @@ impl<L: Language> Simulation<L> {
     ///
     /// The first fault of the options.
     pub fn set_network(&mut self, options: &TopologyOptions, seed: &Seed) -> Result<(), OptionsError> {
-        let topology = Topology::new(options, seed)?;
+        let mut topology = Topology::new(options, seed)?;
+        self.watched.prepare(&mut topology);
         self.wires.network = Some(Network { topology, due: None });
         Ok(())
     }
@@ -66,13 +80,18 @@ impl<L: Language> Simulation<L> {
         let now = self.now;
         let Some(network) = &mut self.wires.network else { return };
         for packet in packets {
+            self.watched.tell(now, from, to, Place::Sent, &packet);
+            let copy = self.watched.is_on().then(|| packet.clone());
             match network.topology.send(now, host(from), host(to), packet) {
                 Ok(()) => {}
                 // What leads nowhere is lost.
-                Err(SendError::NoWire(..) | SendError::NoHost(_)) => {}
+                Err(SendError::NoWire(..) | SendError::NoHost(_)) => {
+                    copy.iter().for_each(|packet| self.watched.tell(now, from, to, NO_WIRE, packet));
+                }
                 Err(error) => panic!("events come in order, and a packet has headers: {error}"),
             }
         }
+        self.watched.take_drops(&mut network.topology, host_of);
         self.schedule_network();
     }
 
@@ -93,9 +112,7 @@ impl<L: Language> Simulation<L> {
             return;
         };
         network.due = None;
-        let now = self.now;
-        let whole = std::iter::from_fn(|| network.topology.poll(now)).filter(|delivery| !delivery.corrupted);
-        let arrived: Vec<_> = whole.map(|delivery| delivery.packet).collect();
+        let arrived = self.watched.take(self.now, &mut network.topology, host_of);
         self.schedule_network();
         self.on_packets(arrived);
     }

@@ -3,6 +3,8 @@
 use super::HostId;
 use core::net::SocketAddr;
 use heddle_netem::Packet;
+use heddle_utcp::wire::emit_datagram;
+use std::borrow::Cow;
 
 /// IP and UDP headers, which a wire's MTU counts.
 const HEADERS_V4_BYTES: usize = 28;
@@ -43,6 +45,20 @@ pub(crate) enum OnWire {
         packet: Vec<u8>,
     },
     Datagram(Datagram),
+}
+
+impl OnWire {
+    /// It as it would be on a real wire, beginning with its IP header.
+    pub fn bytes(&self) -> Cow<'_, [u8]> {
+        match self {
+            OnWire::Segment { packet, .. } => Cow::Borrowed(packet),
+            OnWire::Datagram(Datagram { from, to, ecn, data }) => {
+                let mut packet = Vec::with_capacity(HEADERS_V6_BYTES + data.len());
+                emit_datagram(*from, *to, *ecn, data, &mut packet);
+                Cow::Owned(packet)
+            }
+        }
+    }
 }
 
 impl Packet for OnWire {

@@ -8,6 +8,7 @@ use super::network::Network;
 use super::packet::{HostPair, OnWire, pair};
 use super::{Due, HostId, Simulation};
 use core::net::{IpAddr, SocketAddr};
+use heddle_netem::pcapng::Place;
 use heddle_netem::{DirectionOptions, HostOptions, Seed, Topology, TopologyOptions, WireOptions};
 use heddle_seam::language::Language;
 use heddle_seam::time::Instant;
@@ -40,6 +41,12 @@ impl Path {
 }
 
 impl Wires {
+    /// All that there are, those of earlier options included.
+    pub fn topologies(&mut self) -> impl Iterator<Item = &mut Topology<OnWire>> {
+        let network = self.network.iter_mut().map(Network::topology_mut);
+        self.paths.values_mut().flat_map(|path| &mut path.wires).chain(network)
+    }
+
     /// How many wires two hosts have, those of earlier options included.
     #[cfg(test)]
     pub fn between(&self, a: HostId, b: HostId) -> usize {
@@ -85,18 +92,22 @@ impl<L: Language> Simulation<L> {
             let options = options.unwrap_or_else(|| self.options.default_wire.into());
             let index = (ends.0.0 as u64) << 32 | ends.1.0 as u64;
             let seed = self.seed.child("wires", index).child("wire", path.wires_made);
-            path.wires.push(new_wire(options, &Seed::from_bytes(seed.rng().array())));
+            let mut wire = new_wire(options, &Seed::from_bytes(seed.rng().array()));
+            self.watched.prepare(&mut wire);
+            path.wires.push(wire);
             path.wires_made += 1;
             path.is_current = true;
         }
         let now = self.now;
         // A host that sends to itself does so in one direction.
         let (first, second) = (heddle_netem::HostId(0), heddle_netem::HostId(1));
-        let (from, to) = if from == ends.0 { (first, second) } else { (second, first) };
+        let (here, there) = if from == ends.0 { (first, second) } else { (second, first) };
         let wire = path.wires.last_mut().expect("it was just made, or is current");
         for packet in packets {
-            wire.send(now, from, to, packet).expect("events come in order, and a packet has headers");
+            self.watched.tell(now, from, to, Place::Sent, &packet);
+            wire.send(now, here, there, packet).expect("events come in order, and a packet has headers");
         }
+        self.watched.take_drops(wire, end_of(ends));
         self.schedule_wires(ends);
     }
 
@@ -120,8 +131,7 @@ impl<L: Language> Simulation<L> {
         let now = self.now;
         let mut arrived = Vec::new();
         for wire in &mut path.wires {
-            let whole = std::iter::from_fn(|| wire.poll(now)).filter(|delivery| !delivery.corrupted);
-            arrived.extend(whole.map(|delivery| delivery.packet));
+            arrived.extend(self.watched.take(now, wire, end_of(ends)));
         }
         let old = path.wires.len().saturating_sub(1);
         let mut place = 0;
@@ -144,6 +154,11 @@ impl<L: Language> Simulation<L> {
         }
         self.on_datagrams(datagrams);
     }
+}
+
+/// The hosts of the wire of two.
+fn end_of(ends: HostPair) -> impl Fn(heddle_netem::HostId) -> HostId {
+    move |end| if end == heddle_netem::HostId(0) { ends.0 } else { ends.1 }
 }
 
 /// Where an IP packet of our own kernels comes from and where it goes, with TCP's ports.

@@ -2,8 +2,9 @@
 
 use core::net::IpAddr;
 
-/// The protocol number of TCP.
+/// The protocol numbers of TCP and UDP.
 pub(super) const TCP: u8 = 6;
+pub(super) const UDP: u8 = 17;
 
 /// A sum of 16-bit words, not yet folded.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,8 +21,8 @@ impl Sum {
         self
     }
 
-    /// Adds the pseudo header of a TCP segment of `len` bytes (RFC 9293, section 3.1).
-    pub(super) fn add_pseudo(self, source: IpAddr, destination: IpAddr, len: usize) -> Self {
+    /// Adds the pseudo header of a protocol's segment of `len` bytes (RFC 9293, section 3.1; RFC 768).
+    pub(super) fn add_pseudo(self, source: IpAddr, destination: IpAddr, protocol: u8, len: usize) -> Self {
         let sum = match (source, destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
                 self.add(&source.octets()).add(&destination.octets())
@@ -31,7 +32,7 @@ impl Sum {
             }
             _ => self,
         };
-        Sum(sum.0 + u64::from(TCP) + len as u64)
+        Sum(sum.0 + u64::from(protocol) + len as u64)
     }
 
     /// The checksum: zero over data that holds its own.

@@ -1,7 +1,7 @@
 //! Writing a packet.
 
 use super::TcpHeader;
-use super::checksum::{Sum, TCP};
+use super::checksum::{Sum, TCP, UDP};
 use crate::segment::Ecn;
 use core::net::{IpAddr, SocketAddr};
 
@@ -26,7 +26,7 @@ pub fn emit(
         Ecn::Ect => 2,
         Ecn::Ce => 3,
     };
-    emit_ip(source.ip(), destination.ip(), class, segment_len, packet);
+    emit_ip(source.ip(), destination.ip(), (class, TCP), segment_len, packet);
     let segment = packet.len();
     packet.extend_from_slice(&source.port().to_be_bytes());
     packet.extend_from_slice(&destination.port().to_be_bytes());
@@ -49,12 +49,46 @@ pub fn emit(
     emit_options(tcp, packet);
     debug_assert_eq!(packet.len() - segment, 20 + options_len);
     packet.extend_from_slice(payload);
-    let sum = Sum::default().add_pseudo(source.ip(), destination.ip(), segment_len).add(&packet[segment..]);
+    let sum =
+        Sum::default().add_pseudo(source.ip(), destination.ip(), TCP, segment_len).add(&packet[segment..]);
     packet[segment + 16..segment + 18].copy_from_slice(&sum.finish().to_be_bytes());
     debug_assert!(packet.len() - begin <= 60 + 40 + segment_len);
 }
 
-fn emit_ip(source: IpAddr, destination: IpAddr, class: u8, segment_len: usize, packet: &mut Vec<u8>) {
+/// Appends the packet of a UDP datagram (RFC 768) with this ECN field. Source and destination must be of one family,
+/// and the payload at most 65,000 bytes.
+pub fn emit_datagram(
+    source: SocketAddr,
+    destination: SocketAddr,
+    ecn: u8,
+    payload: &[u8],
+    packet: &mut Vec<u8>,
+) {
+    let len = 8 + payload.len();
+    emit_ip(source.ip(), destination.ip(), (ecn & 3, UDP), len, packet);
+    let datagram = packet.len();
+    packet.extend_from_slice(&source.port().to_be_bytes());
+    packet.extend_from_slice(&destination.port().to_be_bytes());
+    packet.extend_from_slice(&(len as u16).to_be_bytes());
+    packet.extend_from_slice(&[0; 2]);
+    packet.extend_from_slice(payload);
+    let sum = Sum::default().add_pseudo(source.ip(), destination.ip(), UDP, len).add(&packet[datagram..]);
+    // Zero says that there is none.
+    let checksum = match sum.finish() {
+        0 => u16::MAX,
+        checksum => checksum,
+    };
+    packet[datagram + 6..datagram + 8].copy_from_slice(&checksum.to_be_bytes());
+}
+
+/// A header in front of so many bytes of a protocol, with this traffic class.
+fn emit_ip(
+    source: IpAddr,
+    destination: IpAddr,
+    (class, protocol): (u8, u8),
+    segment_len: usize,
+    packet: &mut Vec<u8>,
+) {
     match (source, destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
             let begin = packet.len();
@@ -62,7 +96,7 @@ fn emit_ip(source: IpAddr, destination: IpAddr, class: u8, segment_len: usize, p
             packet.extend_from_slice(&[0x45, class]);
             packet.extend_from_slice(&total.to_be_bytes());
             // No identification, don't fragment.
-            packet.extend_from_slice(&[0, 0, 0x40, 0, HOPS, TCP, 0, 0]);
+            packet.extend_from_slice(&[0, 0, 0x40, 0, HOPS, protocol, 0, 0]);
             packet.extend_from_slice(&source.octets());
             packet.extend_from_slice(&destination.octets());
             let checksum = Sum::default().add(&packet[begin..]).finish();
@@ -75,7 +109,7 @@ fn emit_ip(source: IpAddr, destination: IpAddr, class: u8, segment_len: usize, p
             };
             packet.extend_from_slice(&[0x60 | class >> 4, class << 4, 0, 0]);
             packet.extend_from_slice(&(segment_len as u16).to_be_bytes());
-            packet.extend_from_slice(&[TCP, HOPS]);
+            packet.extend_from_slice(&[protocol, HOPS]);
             packet.extend_from_slice(&octets(source));
             packet.extend_from_slice(&octets(destination));
         }
@@ -119,6 +153,29 @@ fn emit_options(tcp: &TcpHeader, packet: &mut Vec<u8>) {
         for (start, end) in &tcp.sack[..usize::from(tcp.sack_count)] {
             packet.extend_from_slice(&start.to_be_bytes());
             packet.extend_from_slice(&end.to_be_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Scapy 2.5.0 makes the same of these.
+    #[test]
+    fn datagrams_are_those_of_scapy() {
+        let v4 = "4502002200004000401126c70a0000010a00000201bb114e000e9f97686564646c65";
+        let v6 = "60100000000f1140fc000000000000000000000000000001fc00000000000000000000000000000201bb114e000f9a93\
+                  686564646c6521";
+        for (from, to, ecn, payload, expected) in [
+            ("10.0.0.1:443", "10.0.0.2:4430", 2, "heddle", v4),
+            ("[fc00::1]:443", "[fc00::2]:4430", 1, "heddle!", v6),
+        ] {
+            let mut packet = Vec::new();
+            let (from, to) = (from.parse().unwrap(), to.parse().unwrap());
+            emit_datagram(from, to, ecn, payload.as_bytes(), &mut packet);
+            let hex: String = packet.iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(hex, expected);
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The framing of real networks: TCP segments in IPv4 and IPv6 packets, as kernels send and expect them.
+//! The framing of real networks: TCP segments in IPv4 and IPv6 packets, as kernels send and expect them, and how a
+//! datagram of UDP is written.
 //!
 //! Reading checks everything that a stranger may get wrong, checksums included; what fails is dropped in silence.
 //! **Not** here: IPv6 extension headers, fragments, the urgent pointer, TCP-MD5 and TCP-AO.
@@ -7,7 +8,7 @@ mod checksum;
 mod emit;
 mod parse;
 
-pub use emit::emit;
+pub use emit::{emit, emit_datagram};
 pub use parse::{PacketError, Parsed, parse};
 
 use crate::segment::{Flags, Header, Range, SACK_BLOCKS_MAX, SynOptions, Timestamps, expand};

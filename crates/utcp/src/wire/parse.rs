@@ -113,7 +113,7 @@ fn parse_segment(
         return Err(PacketError::Malformed);
     }
     let options = segment.get(20..header_len).ok_or(PacketError::Truncated)?;
-    if Sum::default().add_pseudo(source, destination, segment.len()).add(segment).finish() != 0 {
+    if Sum::default().add_pseudo(source, destination, TCP, segment.len()).add(segment).finish() != 0 {
         return Err(PacketError::Checksum);
     }
     let word = |at: usize| u32::from_be_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]]);

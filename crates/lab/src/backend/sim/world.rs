@@ -12,7 +12,7 @@ use heddle_client::OnionProxy;
 use heddle_netem::Seed;
 use heddle_network::{MadeRelay, OR_PORT, RelayHost, RelayOptions, introduce, transport};
 use heddle_proto::params::NetworkParams;
-use heddle_relay::RelayLanguage;
+use heddle_relay::{Relay, RelayLanguage};
 use heddle_seam::time::Duration;
 use heddle_sim::{AnyNode, Host, HostId, KernelOptions, Options, Simulation, Wire};
 use heddle_utcp::Algorithm;
@@ -24,10 +24,11 @@ use super::source_node::{Carrier, SourceNode};
 use super::torrc::{self, params, unknown};
 use crate::backend::virtual_clock::VirtualClock;
 use crate::backend::{Deployment, Role};
-use crate::emulator::{EmulatedHostOptions, KernelOptions as Settings};
+use crate::emulator::{EmulatedHostOptions, KernelOptions as Settings, NetworkOptions};
 use crate::error::{Error, Result};
 use crate::machine::interrupt;
 use crate::testnet::Program;
+use crate::trace::Trace;
 use crate::traffic::sunk::Sunk;
 
 /// The port of each host's server.
@@ -106,6 +107,23 @@ impl World {
         let relays: Vec<RelayHost> = hosts.values().filter_map(|place| place.relay.clone()).collect();
         introduce(&mut sim, relays.iter());
         Ok(World { sim, hosts, params: Arc::new(params), clock })
+    }
+
+    /// Has all that happens written down, of hosts that this network has.
+    ///
+    /// # Errors
+    ///
+    /// When a wire was asked for that it has not.
+    pub(super) fn attach(&mut self, trace: &Trace, network: &NetworkOptions) -> Result<()> {
+        let names: Vec<String> = network.hosts.iter().map(|host| host.name.clone()).collect();
+        let Some(mut logs) = trace.attach(&mut self.sim, &names)? else { return Ok(()) };
+        for RelayHost { host, shards, .. } in self.hosts.values().filter_map(|place| place.relay.as_ref()) {
+            for shard in 0..*shards {
+                let log = logs(*host, shard);
+                self.sim.equip(*host, shard.into(), |relay: &mut Relay| relay.follow_circuits(log));
+            }
+        }
+        Ok(())
     }
 
     /// Lets so much time pass.

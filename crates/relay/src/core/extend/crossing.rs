@@ -52,6 +52,7 @@ impl Core {
         if let Some(wanted) = self.table.take_wanted(key) {
             let lane = Lane::crossing(link_key, circ_id);
             self.table.create(key, lane, None, self.now);
+            self.log_crossing(key, link_key, circ_id, &wanted.create2);
             self.send_shard(shard, ShardMessage::Crossed(Crossed::Create { circ_id, party, wanted }));
         }
     }

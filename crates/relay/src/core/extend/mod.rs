@@ -89,6 +89,7 @@ impl Core {
         let Some((key, Side::Next)) = self.table.find(link, circ_id) else {
             return;
         };
+        self.log_cell_in(key, Side::Next, command);
         let Some(circuit) = self.table.get(key) else {
             return;
         };

@@ -1,13 +1,15 @@
 //! Datagrams between two hosts whose nodes do nothing but send and listen.
 
 use super::*;
-use crate::simulation::{Host, Options};
+use crate::simulation::{Host, Options, WireWatch};
 use crate::wire::Wire;
-use heddle_netem::{DirectionOptions, QueueOptions, Rate};
+use heddle_netem::{DirectionOptions, HostOptions, QueueOptions, Rate, TopologyOptions};
 use heddle_seam::language::Plain;
 use heddle_seam::node::{Node, Output, SocketId};
 use heddle_seam::time::Duration;
+use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 /// What came: when, from where, the length of each datagram, and all bytes.
 type Heard = (Duration, SocketAddr, usize, Vec<u8>);
@@ -164,4 +166,97 @@ fn one_seed_makes_one_trace_of_sizes_and_times() {
     let hash = run(1, 0);
     assert_eq!(run(1, 9), hash, "ciphertext is not in the trace");
     assert_ne!(run(2, 0), hash);
+}
+
+/// What a watch was told: when, from whom, what became of it, and how long the packet is.
+type Told = (u64, HostId, Place, usize);
+
+/// Remembers what it is told, but of what the second host sends.
+struct Watch(Rc<RefCell<Vec<Told>>>);
+
+impl WireWatch for Watch {
+    fn wants(&self, from: HostId, _: HostId) -> bool {
+        from == HostId(0)
+    }
+
+    fn on_packet(&mut self, at: Instant, from: HostId, to: HostId, place: Place, packet: &[u8]) {
+        assert_eq!((to, packet[0], &packet[12..16]), (HostId(1), 0x45, &[10, 0, 0, 0][..]));
+        let ms = at.since(Instant::ZERO).as_millis() as u64;
+        self.0.borrow_mut().push((ms, from, place, packet.len()));
+    }
+}
+
+/// What became of datagrams of a hundred bytes over a wire.
+fn told(wire: DirectionOptions, network: Option<&TopologyOptions>, act: impl Fn(&mut World)) -> Vec<Told> {
+    let told = Rc::new(RefCell::new(Vec::new()));
+    let mut hashes = Vec::new();
+    for is_watched in [true, false] {
+        let mut world = World::new(1, Wire::default());
+        let [a, b] = world.hosts;
+        world.sim.set_wire(a, b, wire.clone());
+        // What is there already is watched as what comes.
+        world.send(addr(1), 60, &[0; 60]);
+        world.sim.run_for(Duration::from_millis(500));
+        if let Some(network) = network {
+            world.sim.set_network(network, &heddle_netem::Seed::from_number(1)).unwrap();
+        }
+        if is_watched {
+            world.sim.watch_wires(Box::new(Watch(told.clone())));
+        }
+        act(&mut world);
+        world.sim.run_for(Duration::from_millis(500));
+        hashes.push(world.sim.trace_hash());
+    }
+    assert_eq!(hashes[0], hashes[1], "nothing depends on who watches");
+    told.take()
+}
+
+#[test]
+fn who_watches_is_told_what_became_of_each() {
+    let usual = || DirectionOptions { delay_ns: 10_000_000, ..DirectionOptions::default() };
+    let send = |world: &mut World| world.send(addr(1), 100, &[0; 100]);
+    let (from, len) = (HostId(0), 128);
+    let sent = (500, from, Place::Sent, len);
+    assert_eq!(told(usual(), None, send), [sent, (510, from, Place::Arrived, len)]);
+    let dropped = |at_ms, reason| [sent, (at_ms, from, Place::Dropped(reason), len)];
+    let down = DirectionOptions { down: true, ..usual() };
+    assert_eq!(told(down, None, send), dropped(500, "down"));
+    let corrupting = DirectionOptions { corrupt: 1.0, ..usual() };
+    assert_eq!(told(corrupting, None, send), dropped(510, "corrupted"));
+    let blocked = |world: &mut World| {
+        world.sim.block_datagrams(HostId(0), HostId(1), true);
+        world.send(addr(1), 100, &[0; 100]);
+    };
+    assert_eq!(told(usual(), None, blocked), dropped(500, "blocked"));
+    let lossy = |world: &mut World| {
+        world.sim.lose_datagrams(HostId(0), HostId(1), 1_000_000);
+        world.send(addr(1), 100, &[0; 100]);
+    };
+    assert_eq!(told(usual(), None, lossy), dropped(500, "datagram_loss"));
+    // A wire is made anew when it changes.
+    let changed = |world: &mut World| {
+        world.sim.set_wire(HostId(0), HostId(1), DirectionOptions { down: true, ..usual() });
+        world.send(addr(1), 100, &[0; 100]);
+    };
+    assert_eq!(told(usual(), None, changed), dropped(500, "down"));
+}
+
+#[test]
+fn who_watches_a_network_is_told_the_same() {
+    let host = |name: &str| HostOptions { name: name.to_owned(), ..HostOptions::default() };
+    let mut network = TopologyOptions { hosts: vec![host("a"), host("b")], ..TopologyOptions::default() };
+    let send = |world: &mut World| world.send(addr(1), 100, &[0; 300]);
+    let of = |place| (500, HostId(0), place, 128);
+    let no_wire = [of(Place::Sent), of(Place::Dropped("no_wire"))].repeat(3);
+    assert_eq!(told(DirectionOptions::default(), Some(&network), send), no_wire);
+    // One is served, one waits, and one does not fit.
+    let queue = QueueOptions { packets_max: 1, ..QueueOptions::default() };
+    network.default_wire =
+        Some(DirectionOptions { rate: Rate::BitsPerS(10_240), queue, ..DirectionOptions::default() });
+    let full = of(Place::Dropped("queue_full"));
+    let arrived = |ms: u64| (500 + ms, HostId(0), Place::Arrived, 128);
+    assert_eq!(
+        told(DirectionOptions::default(), Some(&network), send),
+        [of(Place::Sent), of(Place::Sent), of(Place::Sent), full, arrived(100), arrived(200)]
+    );
 }
