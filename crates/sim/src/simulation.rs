@@ -12,6 +12,7 @@ mod wires;
 
 pub use datagram::Tapped;
 pub use flood::Flood;
+pub use network::TappedPacket;
 
 use crate::queue::EventQueue;
 use crate::trace::{Kind, Trace, TraceHash};
