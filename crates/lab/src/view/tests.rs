@@ -101,8 +101,8 @@ fn an_id_of_quic_for_each_circuit_tells_all_apart_and_one_for_all_none() {
     for ids in [BUSY, 1] {
         let mut chance = Chance::new();
         let capture = busy(|circuit, is_there, _| {
-            // The first byte's lowest five bits are encrypted, so that it has 32 values by chance.
-            let mut payload = vec![0x40 | chance.bytes(1)[0] & 0x1f];
+            // The first byte's lowest six bits are encrypted or drawn.
+            let mut payload = vec![0x40 | chance.bytes(1)[0] & 0x3f];
             payload.extend([u8::from(is_there), (circuit % ids) as u8]);
             payload.extend([7; 10]);
             payload.extend(chance.bytes(560));
