@@ -19,6 +19,7 @@ use std::time::Duration;
 use heddle_net::tcp_diag::TcpConnection;
 use heddle_netem::{DirectionStats, Step};
 
+use crate::capture::Capture;
 use crate::emulator::NetworkOptions;
 use crate::error::Result;
 use crate::machine::usage::Usage;
@@ -237,6 +238,13 @@ pub(crate) trait Testbed {
 
     /// Lets attackers act, or has them wait.
     fn let_attack(&mut self, on: bool) -> Result<()>;
+
+    /// Keeps what is sent on the wire between two hosts from now on, until [`watched`](Self::watched) takes it. Of one
+    /// wire at a time.
+    fn watch(&mut self, one: &str, other: &str) -> Result<()>;
+
+    /// What was kept, with times since the hosts came up. Nothing is kept any more.
+    fn watched(&mut self) -> Result<Capture>;
 
     /// Builds circuits, several at a time, and waits until all of them are there.
     fn build_circuits(&mut self, wanted: &[CircuitOrder<'_>]) -> Result<Vec<Built>>;

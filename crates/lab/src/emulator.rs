@@ -33,6 +33,7 @@ use std::io;
 use std::mem;
 use std::net::IpAddr;
 use std::process::{Command, ExitStatus};
+use std::time::Duration;
 
 use heddle_net::namespace::{self, Namespace, Privilege};
 use heddle_net::process::raise_descriptor_limit;
@@ -45,6 +46,7 @@ pub use programs::Program;
 pub(crate) use stack::Stack;
 pub use summary::{BySecondTimes, HostSummary, Summary, WireSummary};
 
+use crate::capture::Capture;
 use crate::error::{Error, Result};
 use crate::machine::process::Signal;
 use attack::Attackers;
@@ -211,6 +213,23 @@ impl Emulation {
     /// When packets ceased to move.
     pub(crate) fn let_attack(&self, on: bool) -> Result<()> {
         self.packet_threads.let_attack(on).map_err(Error::io("emulating"))
+    }
+
+    /// Keeps what is sent on the wire between two hosts from now on, until [`watched`](Self::watched) takes it. Of one
+    /// wire at a time.
+    pub(crate) fn watch(&self, one: &str, other: &str) -> Result<()> {
+        let ends = [self.id(one)?, self.id(other)?];
+        self.packet_threads.watch(ends).map_err(Error::io("emulating"))
+    }
+
+    /// What was kept, with times as [`elapsed`](Self::elapsed) tells them.
+    pub(crate) fn watched(&self) -> Result<Capture> {
+        self.packet_threads.watched().map_err(Error::io("emulating"))
+    }
+
+    /// The time since packets began to move.
+    pub(crate) fn elapsed(&self) -> Duration {
+        Duration::from_secs_f64(self.packet_threads.elapsed_s())
     }
 
     /// Ends the programs and the network, and tells how it went.

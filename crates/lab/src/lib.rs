@@ -4,14 +4,15 @@
 //! the client; [`traffic`] is what flows; [`metrics`] is what a Heddle relay tells of itself; [`machine`] is what this
 //! machine has: processes, files, sockets; [`emulator`] is a network of wires between hosts of their own on one
 //! machine; [`figures`] turns samples into figures. An experiment is a [`plan`], which [`run`] does on a backend; what
-//! came of it is in [`results`], which [`report`] draws; [`fidelity`] compares the backends, and [`trace`] is what went
-//! over the wires in virtual time. [`mod@demo`] is the project's main job and [`mod@bench`] what it costs, both built
-//! from these.
+//! came of it is in [`results`], which [`report`] draws; `view` reads what passed on a wire, and nothing else;
+//! [`fidelity`] compares the backends, and [`trace`] is what went over the wires in virtual time. [`mod@demo`] is the
+//! project's main job and [`mod@bench`] what it costs, both built from these.
 
 pub mod arm;
 pub(crate) mod backend;
 pub mod bench;
 pub mod book;
+pub(crate) mod capture;
 pub mod control;
 pub mod demo;
 pub mod emulator;
@@ -29,6 +30,7 @@ pub mod statistics;
 pub mod testnet;
 pub mod trace;
 pub mod traffic;
+pub(crate) mod view;
 
 pub use demo::{DemoOptions, demo};
 pub use error::{Error, Result};

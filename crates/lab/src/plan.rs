@@ -26,6 +26,7 @@ mod shipped;
 mod text;
 mod units;
 mod upgrade;
+mod view;
 mod weights;
 
 #[cfg(test)]
@@ -46,3 +47,4 @@ pub(crate) use load::parse;
 pub use model::{Arm, Compare, Comparison, Known, Plan, Plot, Statistic, Target};
 pub use network::{Bottleneck, Change, Phase, Relay, Tor, TorArm, Way, WireGroup, WirePair};
 pub use shipped::{Shipped, shipped};
+pub use view::View;

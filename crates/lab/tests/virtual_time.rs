@@ -237,3 +237,30 @@ fn what_is_not_there_is_refused_before_anything_starts() {
         assert!(!dir.path().join(out).exists());
     }
 }
+
+#[test]
+fn what_a_wire_shows_tells_circuits_apart_only_where_each_has_a_connection() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = include_str!("../plans/wire-view.toml");
+    let arms = ["tls", "quic", "tcp-dtls", "tcp-esp", "sctp-dtls", "quic-per-circuit"];
+    let wanted = Wanted {
+        set: &[("seconds", "10"), ("quiet_seconds", "10")],
+        arms: &arms,
+        seed: 1,
+        backend: BackendKind::Sim,
+    };
+    let summary = measured(dir.path(), plan, &wanted, "view").unwrap();
+    assert!(summary.valid, "{:?}", summary.reasons);
+    for transport in arms {
+        let of = |name: &str, load: &str, more: &[(&str, &str)]| {
+            let labels = [&[("transport", transport), ("load", load)][..], more].concat();
+            figure(&summary, name, &labels).mean
+        };
+        let apart = if transport == "quic-per-circuit" { 8.0 } else { 1.0 };
+        assert_eq!(of("circuits_told_apart", "busy", &[]), apart, "{transport}");
+        assert_eq!(of("unexplained_bytes", "busy", &[("direction", "back")]), 0.0, "{transport}");
+        // Nothing else passes, so that everything shows.
+        assert_eq!(of("beginnings_shown", "quiet", &[]), 1.0, "{transport}");
+        assert_eq!(of("ends_shown", "quiet", &[]), 1.0, "{transport}");
+    }
+}

@@ -24,6 +24,7 @@ use super::{
     Backend, BackendReport, Built, Circuit, CircuitOrder, Deployment, Log, Outcome, Role, Source, SourceId,
     Testbed, WireFlow,
 };
+use crate::capture::Capture;
 use crate::emulator::{Emulation, KernelOptions, RunOptions, Summary};
 use crate::error::{Error, Result};
 use crate::machine::interrupt;
@@ -137,6 +138,15 @@ impl Testbed for Hosts {
 
     fn let_attack(&mut self, on: bool) -> Result<()> {
         self.emulation.let_attack(on)
+    }
+
+    fn watch(&mut self, one: &str, other: &str) -> Result<()> {
+        self.emulation.watch(one, other)
+    }
+
+    fn watched(&mut self) -> Result<Capture> {
+        let kept = self.emulation.watched()?;
+        Ok(kept.since(self.emulation.elapsed().saturating_sub(self.now())))
     }
 
     fn build_circuits(&mut self, wanted: &[CircuitOrder<'_>]) -> Result<Vec<Built>> {

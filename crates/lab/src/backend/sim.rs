@@ -22,7 +22,7 @@ use heddle_net::tcp_diag::TcpConnection;
 use heddle_netem::{DirectionStats, DropReason, Step};
 use heddle_relay::{Relay, RelayStats};
 use heddle_seam::time::Instant;
-use heddle_sim::HostId;
+use heddle_sim::{HostId, TappedPacket};
 use toml::Spanned;
 
 use super::virtual_clock::VirtualClock;
@@ -31,6 +31,7 @@ use super::{
     Source, SourceId, Testbed, WireFlow,
 };
 use crate::arm::Transport;
+use crate::capture::Capture;
 use crate::error::{Error, Result};
 use crate::machine::usage::Usage;
 use crate::metrics::Metrics;
@@ -101,7 +102,7 @@ impl Backend for Sim {
         if let Some(trace) = &self.trace {
             world.attach(trace, &wanted.network)?;
         }
-        Ok(Box::new(Hosts { world, circuits: Vec::new(), sources: Vec::new(), uploads: 0 }))
+        Ok(Box::new(Hosts { world, circuits: Vec::new(), watched: None, sources: Vec::new(), uploads: 0 }))
     }
 }
 
@@ -128,7 +129,7 @@ fn lacking(tor: &Tor, arm: &TorArm) -> Option<&'static str> {
         if phase.attack || phase.attack_early {
             return Some("has attackers, and the backend sim has none; run it on emu");
         }
-        let mut of_phase = clients.clone().filter(|client| phase.has(&client.name));
+        let mut of_phase = clients.clone().filter(|client| phase.builds_for(&client.name));
         if of_phase.any(|client| phase.path_of(client).iter().any(is_stock)) {
             return Some(
                 "runs stock Tor, which does not run in virtual time; name others with --arms, or run it on emu",
@@ -142,6 +143,8 @@ fn lacking(tor: &Tor, arm: &TorArm) -> Option<&'static str> {
 struct Hosts {
     world: World,
     circuits: Vec<Opened>,
+    /// The ends of the wire of which is kept what is sent.
+    watched: Option<[HostId; 2]>,
     /// By their ids; those that were stopped are gone.
     sources: Vec<Option<Started>>,
     /// How many uploads there are. Servers tell few of them apart, by number.
@@ -315,6 +318,22 @@ impl Testbed for Hosts {
             true => Err(Error::Lacking("the backend sim has no attackers".into())),
             false => Ok(()),
         }
+    }
+
+    fn watch(&mut self, one: &str, other: &str) -> Result<()> {
+        let [one, other] = [self.world.host(one)?.id, self.world.host(other)?.id];
+        self.watched = Some([one, other]);
+        self.world.sim.tap_network(one, other);
+        Ok(())
+    }
+
+    fn watched(&mut self) -> Result<Capture> {
+        let mut capture = Capture::default();
+        let Some([one, other]) = self.watched.take() else { return Ok(capture) };
+        for TappedPacket { at, from, packet } in self.world.sim.untap_network(one, other) {
+            capture.add(Duration::from_nanos(at.as_nanos()), from == one, &packet);
+        }
+        Ok(capture)
     }
 
     fn build_circuits(&mut self, wanted: &[CircuitOrder<'_>]) -> Result<Vec<Built>> {

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::mem;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use heddle_net::offload::Cut;
 use heddle_net::packet;
@@ -24,6 +25,7 @@ use super::attack::{Attackers, Passing};
 use super::captures::Captures;
 use super::histogram::{BySecond, Histogram};
 use super::stack::{Stack, Stacks};
+use crate::capture::Capture;
 
 /// How many packets may be dropped in a turn for captures to have them all.
 const DROPS_PER_TURN_MAX: usize = 4096;
@@ -58,6 +60,8 @@ pub(super) struct Tally {
 pub(super) struct Engine {
     pub topology: Topology<Vec<u8>>,
     pub captures: Option<Captures>,
+    /// What is kept of the wire between two hosts.
+    watched: Option<([HostId; 2], Capture)>,
     pub attackers: Attackers,
     /// Whether the attackers do anything.
     is_attacked: bool,
@@ -116,7 +120,19 @@ impl Engine {
         }
         let (clock, frame) = (Clock::start(), vec![0; FRAME_BYTES_MAX]);
         let (tally, stacks) = (Tally::default(), Stacks::default());
-        Engine { topology, captures, attackers, is_attacked: true, tally, ports, stacks, homes, clock, frame }
+        Engine {
+            topology,
+            captures,
+            watched: None,
+            attackers,
+            is_attacked: true,
+            tally,
+            ports,
+            stacks,
+            homes,
+            clock,
+            frame,
+        }
     }
 
     /// Takes what these hosts sent and delivers what is due. Returns when something is due next.
@@ -181,6 +197,16 @@ impl Engine {
         }
     }
 
+    /// Keeps what is sent on the wire between two hosts from now on, and nothing of what was kept before.
+    pub(super) fn watch(&mut self, ends: [HostId; 2]) {
+        self.watched = Some((ends, Capture::default()));
+    }
+
+    /// What was kept, by this clock; nothing is kept any more.
+    pub(super) fn watched(&mut self) -> Capture {
+        self.watched.take().map(|(_, capture)| capture).unwrap_or_default()
+    }
+
     fn capture_drops(&mut self) {
         let Some(captures) = &mut self.captures else { return };
         for dropped in self.topology.take_drops() {
@@ -232,6 +258,12 @@ impl Engine {
         };
         if let Some(captures) = &mut self.captures {
             captures.add(from, to, Place::Sent, self.clock.unix_ns(now), &packet);
+        }
+        if let Some((ends, capture)) = &mut self.watched
+            && ends.contains(&from)
+            && ends.contains(&to)
+        {
+            capture.add(Duration::from_nanos(now.as_nanos()), ends[0] == from, &packet);
         }
         let passing = Passing { from, to, packet };
         if self.is_attacked && self.attackers.are_on(from, to) {

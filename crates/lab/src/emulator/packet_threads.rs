@@ -30,6 +30,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::engine::{Clock, Engine};
 use super::stack::Stack;
 use super::wake_probe::WakeProbe;
+use crate::capture::Capture;
 
 /// How late something may be before the second thread takes care of it: longer than it usually takes to wake up.
 const GRACE_NS: u64 = 250_000;
@@ -153,6 +154,16 @@ impl PacketThreads {
     /// Lets attackers act, or has them wait.
     pub(super) fn let_attack(&self, on: bool) -> io::Result<()> {
         self.ask(move |engine| engine.let_attack(on))
+    }
+
+    /// Keeps what is sent on the wire between two hosts from now on.
+    pub(super) fn watch(&self, ends: [HostId; 2]) -> io::Result<()> {
+        self.ask(move |engine| engine.watch(ends))
+    }
+
+    /// What was kept, by the engine's clock.
+    pub(super) fn watched(&self) -> io::Result<Capture> {
+        self.ask(Engine::watched)
     }
 
     /// What has happened on one direction of a wire so far.

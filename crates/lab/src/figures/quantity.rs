@@ -4,9 +4,11 @@
 //! A name ends in its unit where it has one. `heddle lab figures` prints the table.
 
 mod phases;
+mod wire_view;
 
 use crate::statistics::Scale;
 use phases::PHASES;
+use wire_view::WIRE_VIEW;
 
 /// Something that is measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -76,12 +78,12 @@ pub fn quantity(name: &str) -> Option<&'static Quantity> {
 
 /// Everything that is measured.
 pub fn all() -> impl Iterator<Item = &'static Quantity> {
-    [PHASES, FLOWS, GRIDS, DEMO_AND_BENCH].into_iter().flatten()
+    [PHASES, WIRE_VIEW, FLOWS, GRIDS, DEMO_AND_BENCH].into_iter().flatten()
 }
 
 /// What phases of a Tor network give.
-pub(crate) fn of_phases() -> &'static [Quantity] {
-    PHASES
+pub(crate) fn of_phases() -> impl Iterator<Item = &'static Quantity> {
+    [PHASES, WIRE_VIEW].into_iter().flatten()
 }
 
 use Better::{Less, More, Neither};

@@ -12,6 +12,7 @@ use super::hosts::{AUTHORITIES, NETWORK_HOSTS_MAX, can_become, directions, host_
 use super::network::{Bottleneck, Phase, Relay, Tor, TorArm, WireGroup, WirePair};
 use super::sample::Fault;
 use super::upgrade::is_part;
+use super::view::{EVERY_MIN, IDLE_MAX, View};
 use crate::emulator::AttackOptions;
 use crate::figures::of_phases;
 use crate::traffic::UPLOADS_MAX;
@@ -79,7 +80,8 @@ pub(super) fn check(tor: &Tor) -> Result<(), Fault> {
     }
     for phase in &tor.phases {
         let checked = check_phase(phase.as_ref(), &actors, &relays, &groups)
-            .and_then(|()| check_uploads(tor, phase.as_ref()));
+            .and_then(|()| check_uploads(tor, phase.as_ref()))
+            .and_then(|()| check_view(tor, phase.as_ref()));
         checked.map_err(|what| (Some(phase.span().start), what))?;
     }
     Ok(())
@@ -213,6 +215,26 @@ fn check_traffic(program: &Traffic, times: usize) -> Result<(), String> {
     }
 }
 
+/// Checks that circuits of the visitor go over the wire that is looked at.
+fn check_view(tor: &Tor, phase: &Phase) -> Result<(), String> {
+    let Some(View { wire, visitor, every, idle }) = &phase.view else { return Ok(()) };
+    let client = tor.clients.iter().map(Spanned::as_ref).find(|client| client.name == *visitor);
+    let client =
+        client.ok_or_else(|| format!("there is no client {visitor:?} whose circuits could begin"))?;
+    let [one, other] = wire;
+    let is_wire = |step: &[String]| [[one, other], [other, one]].contains(&[&step[0], &step[1]]);
+    if !phase.path_of(client).windows(2).any(is_wire) {
+        return Err(format!("circuits of {visitor:?} do not go between {one:?} and {other:?}"));
+    }
+    if *every < EVERY_MIN || *every > phase.duration {
+        return Err("circuits begin at least 400 ms apart, and within the phase".into());
+    }
+    match *idle {
+        0..=IDLE_MAX => Ok(()),
+        idle => Err(format!("{idle} idle circuits; possible are {IDLE_MAX}")),
+    }
+}
+
 /// Checks that whoever counts uploads can tell those of a phase apart.
 fn check_uploads(tor: &Tor, phase: &Phase) -> Result<(), String> {
     let clients = tor.clients.iter().map(Spanned::as_ref);
@@ -291,7 +313,7 @@ fn check_phase(
     if !times.is_sorted() || phase.changes.iter().any(|change| change.after >= phase.duration) {
         return Err("changes come one after the other, and before the phase is over".into());
     }
-    let names: Vec<&str> = of_phases().iter().map(|quantity| quantity.name).collect();
+    let names: Vec<&str> = of_phases().map(|quantity| quantity.name).collect();
     match phase.figures.keys().find(|name| !names.contains(&name.as_str())) {
         Some(name) => Err(format!("no phase gives {name:?}; there are {}", names.join(", "))),
         None => Ok(()),

@@ -25,6 +25,7 @@ use super::clients::{Client, Flow};
 use super::contest::Contests;
 use super::drawn::Drawn;
 use super::units;
+use super::view::View;
 use crate::emulator::{AttackOptions, KernelOptions};
 use crate::figures::Labels;
 
@@ -223,6 +224,10 @@ pub struct Phase {
     /// How often the TCP connections between relays are looked at while everything counts. Default: never.
     #[serde(default, deserialize_with = "units::some_duration")]
     pub sockets: Option<Duration>,
+    /// The wire that somebody looks at while everything counts, and whose circuits begin and end meanwhile. Default:
+    /// nobody looks at any.
+    #[serde(default)]
+    pub view: Option<View>,
     /// The groups of wires of whose direction `there` is told what the traffic does to it: `queue_delay_ms`,
     /// `loss_inflicted_pct` and `marked_pct`. A client's is the one all of whose labels it has. Default: none.
     #[serde(default)]
@@ -351,6 +356,11 @@ impl Phase {
     /// Whether a client or flow of this name does something in it.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.clients.is_empty() || self.clients.iter().any(|client| client == name)
+    }
+
+    /// Whether a client of this name has circuits in it.
+    pub(crate) fn builds_for(&self, name: &str) -> bool {
+        self.has(name) || self.view.as_ref().is_some_and(|view| view.visitor == name)
     }
 
     /// The relays of a client's circuits.

@@ -40,6 +40,7 @@ const SHIPPED: &[Shipped] = &[
     Shipped { name: "udp-blocked", text: include_str!("../../plans/udp-blocked.toml") },
     Shipped { name: "mixed", text: include_str!("../../plans/mixed.toml") },
     Shipped { name: "cost", text: include_str!("../../plans/cost.toml") },
+    Shipped { name: "wire-view", text: include_str!("../../plans/wire-view.toml") },
     Shipped { name: "prober", text: include_str!("../../plans/prober.toml") },
     Shipped { name: "credit-oracle", text: include_str!("../../plans/credit-oracle.toml") },
 ];

@@ -11,6 +11,7 @@ use crate::backend::{
     Backend, BackendReport, Built, Circuit, CircuitOrder, Deployment, Log, Outcome, Source, SourceId,
     Testbed, WireFlow,
 };
+use crate::capture::Capture;
 use crate::error::{Error, Result};
 use crate::figures::labels;
 use crate::machine::usage::Usage;
@@ -83,6 +84,14 @@ impl Testbed for MadeUpTestbed {
     }
 
     fn let_attack(&mut self, _on: bool) -> Result<()> {
+        no_tor()
+    }
+
+    fn watch(&mut self, _one: &str, _other: &str) -> Result<()> {
+        no_tor()
+    }
+
+    fn watched(&mut self) -> Result<Capture> {
         no_tor()
     }
 

@@ -5,6 +5,7 @@ mod sockets;
 mod streams;
 mod transport_use;
 mod wire_use;
+mod wire_view;
 
 #[cfg(test)]
 mod tests;

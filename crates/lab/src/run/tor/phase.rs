@@ -15,6 +15,7 @@ use toml::Spanned;
 
 use super::sockets::Looks;
 use super::streams::{self, Member, Window};
+use super::wire_view::{Viewed, Viewing};
 use super::{server_of, transport_use, wire_use};
 use crate::backend::{Built, Circuit, CircuitOrder, Log, Reached, ServerKind, Source, SourceId, Testbed};
 use crate::error::{Error, Result};
@@ -56,6 +57,13 @@ struct Played {
     before: Costs,
     after: Costs,
     sockets: Looks,
+    viewed: Option<Viewed>,
+}
+
+/// What is done again and again while everything counts.
+struct Meanwhile<'a> {
+    sockets: Looks,
+    viewing: Option<Viewing<'a>>,
 }
 
 /// What has been spent so far.
@@ -108,8 +116,14 @@ impl PhaseRun<'_> {
         });
         samples.extend(building);
         samples.extend(played.sockets.figures(tor));
+        let (seen, missed) = played.viewed.as_ref().map(Viewed::figures).unwrap_or_default();
+        samples.extend(seen);
         let wrong = wrong.into_iter().filter(|_| !phase.may_fail);
-        let faults = fault.into_iter().chain(wrong).map(|what| format!("{what} in phase {}", phase.name));
+        let faults = fault
+            .into_iter()
+            .chain(missed)
+            .chain(wrong)
+            .map(|what| format!("{what} in phase {}", phase.name));
         Ok(Measured { faults: faults.collect(), samples: keep(phase, samples) })
     }
 
@@ -187,7 +201,8 @@ impl PhaseRun<'_> {
         testbed: &mut dyn Testbed,
         on_step: &mut dyn FnMut(&str),
     ) -> Result<Played> {
-        let PhaseRun { phase, .. } = *self;
+        let PhaseRun { tor, arm, phase, .. } = *self;
+        let mut viewing = Viewing::new(tor, arm, phase, testbed)?;
         let start = |streams: bool, testbed: &mut dyn Testbed| -> Result<Vec<(usize, SourceId)>> {
             let chosen =
                 actors.iter().enumerate().filter(|(_, actor)| actor.source.traffic.streams() == streams);
@@ -205,33 +220,50 @@ impl PhaseRun<'_> {
         let window = Window { opens, closes: opens + phase.duration };
         let before = self.costs_at(window.opens, "warming up", testbed, on_step)?;
         testbed.let_attack(phase.attack || phase.attack_early)?;
-        let mut sockets = Looks::new(phase, window.opens);
+        if let Some(viewing) = &mut viewing {
+            viewing.begin([window.opens, window.closes], testbed)?;
+        }
+        let mut meanwhile = Meanwhile { sockets: Looks::new(phase, window.opens), viewing };
         for change in &phase.changes {
-            self.measure_until(window.opens + change.after, &mut sockets, testbed, on_step)?;
+            self.measure_until(window.opens + change.after, &mut meanwhile, testbed, on_step)?;
             self.change_wires(&change.wires, testbed)?;
         }
-        self.measure_until(window.closes, &mut sockets, testbed, on_step)?;
+        self.measure_until(window.closes, &mut meanwhile, testbed, on_step)?;
         let after = self.costs_at(window.closes, "measuring", testbed, on_step)?;
+        let Meanwhile { sockets, viewing } = meanwhile;
+        let viewed = viewing.map(|viewing| viewing.end(testbed)).transpose()?;
         testbed.let_attack(phase.attack_early)?;
         let mut logs = BTreeMap::new();
         for some in [others, streams] {
             let told = testbed.stop(&ids(&some))?;
             logs.extend(some.into_iter().map(|(place, _)| place).zip(told));
         }
-        Ok(Played { window, logs: logs.into_values().collect(), before, after, sockets })
+        Ok(Played { window, logs: logs.into_values().collect(), before, after, sockets, viewed })
     }
 
-    /// Lets time pass until then, and looks at sockets whenever that is due.
+    /// Lets time pass until then, and does what is due meanwhile.
     fn measure_until(
         &self,
         then: Duration,
-        sockets: &mut Looks,
+        meanwhile: &mut Meanwhile<'_>,
         testbed: &mut dyn Testbed,
         on_step: &mut dyn FnMut(&str),
     ) -> Result<()> {
-        while let Some(due) = sockets.due_before(then) {
-            self.pass_until(due, "measuring", testbed, on_step)?;
-            sockets.look(self.tor, self.phase, testbed)?;
+        let Meanwhile { sockets, viewing } = meanwhile;
+        loop {
+            let look = sockets.due_before(then);
+            let act = viewing.as_ref().and_then(|viewing| viewing.due_before(then));
+            match (look, act, viewing.as_mut()) {
+                (look, Some(act), Some(viewing)) if look.is_none_or(|look| act <= look) => {
+                    self.pass_until(act, "measuring", testbed, on_step)?;
+                    viewing.act(testbed)?;
+                }
+                (Some(look), ..) => {
+                    self.pass_until(look, "measuring", testbed, on_step)?;
+                    sockets.look(self.tor, self.phase, testbed)?;
+                }
+                (None, ..) => break,
+            }
         }
         self.pass_until(then, "measuring", testbed, on_step)
     }

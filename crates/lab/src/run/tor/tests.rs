@@ -8,6 +8,7 @@ use heddle_netem::{DirectionStats, Step};
 
 use super::*;
 use crate::backend::{Built, Circuit, CircuitOrder, Log, Outcome, Source, SourceId, Testbed, WireFlow};
+use crate::capture::Capture;
 use crate::error::Error;
 use crate::figures::labels;
 use crate::machine::usage::Usage;
@@ -77,10 +78,12 @@ fn figures_that_a_phase_names_are_kept_under_the_new_name() {
 
 /// A network in which an upload brings 100 KB in each second, a page comes within half of one every second, and nothing
 /// takes any real time.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Virtual {
     now: Duration,
     circuits: Vec<bool>,
+    /// When their building began.
+    built: Vec<Duration>,
     sources: Vec<(Source, Duration)>,
     actions: Vec<String>,
 }
@@ -134,7 +137,21 @@ impl Testbed for Virtual {
         Ok(())
     }
 
+    fn watch(&mut self, one: &str, other: &str) -> Result<()> {
+        self.actions.push(format!("{} ms: {one} to {other} is watched", self.now.as_millis()));
+        Ok(())
+    }
+
+    /// Each circuit was a packet in its first 10 ms.
+    fn watched(&mut self) -> Result<Capture> {
+        let mut capture = Capture::default();
+        let built = self.built.iter();
+        built.for_each(|at| capture.add(*at + Duration::from_millis(9), true, &[0x45; 600]));
+        Ok(capture)
+    }
+
     fn build_circuits(&mut self, wanted: &[CircuitOrder<'_>]) -> Result<Vec<Built>> {
+        self.built.extend(wanted.iter().map(|_| self.now));
         self.now += Duration::from_millis(300);
         let build = |order: &CircuitOrder<'_>| {
             self.actions.push(format!("{} over {}", order.proxy, order.path.join(", ")));
@@ -274,4 +291,32 @@ fn a_phase_is_played_in_any_kind_of_time() {
     assert_eq!(values("relay_cpu_s_per_gb").len(), 3);
     // Four wires of the group's two directions carried 1 MB a second.
     assert_eq!(values("wire_mb"), [8.0; 2]);
+}
+
+#[test]
+fn circuits_begin_and_end_while_somebody_looks_at_the_wire() {
+    let view = "duration = \"6 s\"\nclients = [\"up\"]\n\
+                view = { wire = [\"middle\", \"guard\"], visitor = \"web\", every = \"1 s\", idle = 2 }";
+    let loaded = small(("duration = \"5 s\"", view)).unwrap();
+    let (tor, arm) = network_of(&loaded.plan);
+    let mut testbed = Virtual::default();
+    let run = phase::PhaseRun { tor, arm, phase: tor.phases[0].as_ref(), seed: 7 };
+    let measured = run.measure(&mut testbed, &mut |_| ()).unwrap();
+    assert_eq!(measured.faults, [""; 0]);
+    // The upload's circuit takes 0.3 s, the idle two as long, and a steady stream two seconds.
+    assert!(testbed.actions.contains(&"2600 ms: middle to guard is watched".to_owned()), "{testbed:?}");
+    let begun = (0..6).map(|n| Duration::from_millis(2600 + 1000 * n));
+    assert_eq!(testbed.built[3..], begun.collect::<Vec<_>>());
+    assert!(testbed.circuits.iter().all(|open| !open));
+    let values = |name: &str| -> Vec<f64> {
+        let found = measured.samples.iter().filter(|sampled| sampled.name == name);
+        found.flat_map(|sampled| sampled.values.clone()).collect()
+    };
+    // There, and back.
+    assert_eq!(values("beginning_packets"), [[1.0; 6], [0.0; 6]].concat());
+    assert_eq!(values("end_packets"), [0.0; 12]);
+    assert_eq!((values("beginnings_shown"), values("ends_shown")), (vec![1.0], vec![0.5]));
+    assert_eq!(values("wire_lengths"), [1.0, 0.0]);
+    // What is no packet is told as not understood.
+    assert_eq!(values("unread_pct"), [100.0]);
 }

@@ -58,7 +58,7 @@ pub(super) fn wait_for_pairs(
     if wanted.iter().all(|(.., lanes)| *lanes == 0) {
         return Ok(None);
     }
-    let clients = tor.clients.iter().map(Spanned::as_ref).filter(|client| phase.has(&client.name));
+    let clients = tor.clients.iter().map(Spanned::as_ref).filter(|client| phase.builds_for(&client.name));
     let orders: Vec<CircuitOrder<'_>> =
         clients.map(|client| CircuitOrder { proxy: &client.name, path: phase.path_of(client) }).collect();
     let begun = testbed.now();
@@ -177,7 +177,7 @@ fn witness(tor: &Tor, arm: &TorArm, phase: &Phase, name: &str) -> Option<&'stati
 
 /// The paths of a phase's circuits.
 fn paths<'a>(tor: &'a Tor, phase: &'a Phase) -> impl Iterator<Item = &'a [String]> {
-    let clients = tor.clients.iter().map(Spanned::as_ref).filter(|client| phase.has(&client.name));
+    let clients = tor.clients.iter().map(Spanned::as_ref).filter(|client| phase.builds_for(&client.name));
     clients.map(|client| phase.path_of(client))
 }
 
