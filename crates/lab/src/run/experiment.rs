@@ -122,6 +122,7 @@ pub(super) fn run_with(
         noise: earlier.noise(quiet.until_now(), seconds),
         is_virtual,
     };
+    let wanted = Summary { machines: earlier.summary.machines, ..wanted };
     let summary = conclude(wanted, over, &options.out, on_results)?;
     failure.map_or(Ok(summary), Err)
 }
