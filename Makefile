@@ -4,7 +4,7 @@
 # Where rustup puts cargo, which a shell that is older than it does not know.
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: bench demo test test-long lint clean setup
+.PHONY: bench demo test test-long lint clean setup hyperqueue
 
 demo: setup
 	cargo run --release --locked --package heddle --quiet -- demo
@@ -14,7 +14,7 @@ bench: setup
 
 # A hang must not last for ever: the suite takes some 6 to 13 minutes on two idle cores. At a terminal the script has to stay
 # where Ctrl-C reaches it; it ends its tests itself.
-test: setup lint
+test: setup hyperqueue lint
 	timeout $$(test -t 0 && echo --foreground) -k 30 3000 scripts/test
 
 # The tests that `make test` leaves out because they take minutes each. The two of a bound that is missed, over QUIC and over tcp-dtls, are
@@ -31,3 +31,7 @@ clean:
 
 setup:
 	@scripts/setup
+
+# For one test, which does without where it cannot be had.
+hyperqueue:
+	@scripts/hyperqueue

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::book_cli::{self, BookArgs};
@@ -14,7 +14,7 @@ use heddle_lab::figures::{self, Quantity};
 use heddle_lab::plan::{self, Plan};
 use heddle_lab::report;
 use heddle_lab::results::{Results, Stored, Summary};
-use heddle_lab::run::{BackendKind, RunOptions};
+use heddle_lab::run::{BackendKind, CollectOptions, JobDone, RunOptions};
 use serde_json::{Value, json};
 
 /// Examples for `heddle lab --help`.
@@ -30,12 +30,15 @@ Examples:
   heddle lab run my-plan.toml --out results/mine     a plan of your own
   heddle lab fidelity first-byte --arms tls,quic --runs 1 --out results/fidelity
   heddle lab report results/a results/b --out both.html
+  heddle lab jobs pctcp-network --runs 5 --out jobs  each arm of each run as a job, for HyperQueue, Slurm, PBS
+  heddle lab job jobs 3                              makes one of them, on any machine
+  heddle lab collect jobs --out results/network      puts together what they gave
   heddle lab book list                               the book of results: what it measures, and how long that takes
 
 A run makes hosts and wires on this machine and takes them away again, also after Ctrl-C. It needs root,
 or unprivileged user namespaces and /dev/net/tun; it says what is missing. With --backend sim hosts and
-wires are simulated in virtual time, which needs neither and has no stock Tor. A run ends with 0 when its result is
-valid, with 2 when it is not, and with 1 when it could not be made.";
+wires are simulated in virtual time, which needs neither and has no stock Tor; only such runs can be jobs. A run and
+`collect` end with 0 when the result is valid, with 2 when it is not, and with 1 when there is none.";
 
 #[derive(Debug, Args)]
 pub struct LabArgs {
@@ -70,6 +73,26 @@ enum Command {
     },
     /// Runs a plan.
     Run(RunArgs),
+    /// Writes the runs of a plan in virtual time as jobs for many machines: each arm of each run by itself.
+    Jobs(JobsArgs),
+    /// Makes one of these jobs, unless it is made already.
+    Job {
+        /// The directory of jobs.
+        dir: PathBuf,
+        /// The job's number, from 1.
+        number: usize,
+    },
+    /// Puts together what jobs gave, as the same runs on one machine would have given it.
+    Collect {
+        /// The directory of jobs.
+        dir: PathBuf,
+        /// A directory for the results.
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+        /// Prints the summary as JSON instead of as text.
+        #[arg(long)]
+        json: bool,
+    },
     /// Runs plans over emulated wires and in virtual time, and compares what they gave.
     Fidelity(FidelityArgs),
     /// Measures what the book of results lists, and draws its pages.
@@ -124,6 +147,39 @@ struct RunArgs {
 }
 
 #[derive(Debug, Args)]
+struct JobsArgs {
+    /// A plan's name, or a TOML file.
+    plan: String,
+    /// What hosts and wires are made of: virtual time, because emulated wires are one machine's own.
+    #[arg(long, value_enum, default_value_t = Backend::Sim)]
+    backend: Backend,
+    /// Only these arms, separated by commas. Default: all that are not there by choice.
+    #[arg(long, value_name = "ARM", value_delimiter = ',')]
+    arms: Vec<String>,
+    /// Only this phase of the plan's network; may be given several times. Default: all.
+    #[arg(long = "phase", value_name = "PHASE")]
+    phases: Vec<String>,
+    /// How many runs. Default: as the plan says.
+    #[arg(long)]
+    runs: Option<usize>,
+    /// The seed of the first run. Default: the plan's.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Changes a value that the plan lets be set.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
+    set: Vec<(String, String)>,
+    /// A directory for the jobs and what they give, which all machines see.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Where the machines have this program. Default: where it is here.
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
+    /// Prints the jobs as JSON instead of as text.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
 struct FidelityArgs {
     /// Plans' names, or TOML files.
     #[arg(required = true, value_name = "PLAN")]
@@ -157,6 +213,15 @@ enum Backend {
     Sim,
 }
 
+impl From<Backend> for BackendKind {
+    fn from(backend: Backend) -> BackendKind {
+        match backend {
+            Backend::Emu => BackendKind::Emu,
+            Backend::Sim => BackendKind::Sim,
+        }
+    }
+}
+
 fn key_value(text: &str) -> Result<(String, String), String> {
     let pair = text.split_once('=').filter(|(key, _)| !key.is_empty());
     pair.map(|(key, value)| (key.to_owned(), value.to_owned()))
@@ -170,6 +235,9 @@ pub fn run(args: LabArgs) -> Result<ExitCode, Box<dyn Error>> {
         Command::Show { plan, set, json } => show(&plan, &set.into_iter().collect(), json)?,
         Command::Figures { json } => list_figures(json)?,
         Command::Run(args) => return run_plan(args),
+        Command::Jobs(args) => write_jobs(args)?,
+        Command::Job { dir, number } => make_job(&dir, number)?,
+        Command::Collect { dir, out, json } => return collect(dir, out, json),
         Command::Fidelity(args) => compare_backends(args)?,
         Command::Book(args) => return book_cli::run(args),
         Command::Report { dirs, out, json } => draw(&dirs, out, json)?,
@@ -243,10 +311,6 @@ fn describe(plan: &Plan) -> heddle_lab::error::Result<Value> {
 }
 
 fn run_plan(args: RunArgs) -> Result<ExitCode, Box<dyn Error>> {
-    let backend = match args.backend {
-        Backend::Emu => BackendKind::Emu,
-        Backend::Sim => BackendKind::Sim,
-    };
     let loaded = Plan::load(&args.plan, &args.set.into_iter().collect())?;
     let trace = args.trace.begin()?;
     let options = RunOptions {
@@ -259,7 +323,7 @@ fn run_plan(args: RunArgs) -> Result<ExitCode, Box<dyn Error>> {
         resume: args.resume,
         command: command_line(),
         heddle: std::env::current_exe()?,
-        backend,
+        backend: args.backend.into(),
         trace: trace.clone(),
     };
     let summary = heddle_lab::experiment(&options).inspect_err(|_| {
@@ -270,11 +334,57 @@ fn run_plan(args: RunArgs) -> Result<ExitCode, Box<dyn Error>> {
     if let Some(trace) = &trace {
         trace_cli::end(trace)?;
     }
-    print_results(std::slice::from_ref(&options.out), args.json)?;
-    if !args.json {
-        println!("{} written", options.out.join("report.html").display());
+    tell_results(&options.out, &summary, args.json)
+}
+
+/// Prints what was measured and where the report is. Returns how the command ends.
+fn tell_results(out: &Path, summary: &Summary, json: bool) -> Result<ExitCode, Box<dyn Error>> {
+    print_results(&[out.to_owned()], json)?;
+    if !json {
+        println!("{} written", out.join("report.html").display());
     }
-    Ok(validity(&summary))
+    Ok(validity(summary))
+}
+
+fn write_jobs(args: JobsArgs) -> Result<(), Box<dyn Error>> {
+    let options = RunOptions {
+        loaded: Plan::load(&args.plan, &args.set.into_iter().collect())?,
+        arms: args.arms,
+        phases: args.phases,
+        runs: args.runs,
+        seed: args.seed,
+        out: args.out,
+        resume: false,
+        command: command_line(),
+        heddle: args.program.map_or_else(std::env::current_exe, Ok)?,
+        backend: args.backend.into(),
+        trace: None,
+    };
+    let jobs = heddle_lab::run::write_jobs(&options)?;
+    let (dir, count) = (options.out.display(), jobs.len());
+    if args.json {
+        return print_json(&json!({ "dir": options.out, "jobs": jobs }));
+    }
+    print(&format!(
+        "{count} jobs are in {dir}; have them made by one of\n  \
+         hq job submit-file {dir}/hyperqueue.toml\n  \
+         sbatch {dir}/slurm.sh\n  \
+         qsub {dir}/pbs.sh\n  \
+         sh {dir}/plain.sh\n\
+         and put together what they gave: heddle lab collect {dir} --out RESULTS\n"
+    ))
+}
+
+fn make_job(dir: &Path, number: usize) -> Result<(), Box<dyn Error>> {
+    let JobDone { job, file, was_there } = heddle_lab::run::make_job(dir, number)?;
+    let did = if was_there { "was there before" } else { "written" };
+    print(&format!("{job}: {} {did}\n", file.display()))
+}
+
+fn collect(dir: PathBuf, out: PathBuf, json: bool) -> Result<ExitCode, Box<dyn Error>> {
+    let options = CollectOptions { dir, out, command: command_line() };
+    let summary = heddle_lab::collect(&options, &mut |fault| eprintln!("heddle: {fault}"))?;
+    tell_results(&options.out, &summary, json)
 }
 
 fn compare_backends(args: FidelityArgs) -> Result<(), Box<dyn Error>> {

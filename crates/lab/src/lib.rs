@@ -32,6 +32,8 @@ pub mod trace;
 pub mod traffic;
 pub(crate) mod view;
 
+use std::path::Path;
+
 pub use demo::{DemoOptions, demo};
 pub use error::{Error, Result};
 
@@ -41,6 +43,18 @@ pub use error::{Error, Result};
 ///
 /// See [`run::run`].
 pub fn experiment(options: &run::RunOptions) -> Result<results::Summary> {
-    let out = options.out.join("report.html");
-    run::run(options, &mut |results| machine::files::write_whole(&out, report::page(&[*results]).as_bytes()))
+    run::run(options, &mut |results| write_report(&options.out, results))
+}
+
+/// Puts together what jobs gave and draws the report; `on_fault` hears of each that cannot be taken.
+///
+/// # Errors
+///
+/// See [`run::collect`].
+pub fn collect(options: &run::CollectOptions, on_fault: &mut dyn FnMut(&str)) -> Result<results::Summary> {
+    run::collect(options, on_fault, &mut |results| write_report(&options.out, results))
+}
+
+fn write_report(out: &Path, results: &results::Results<'_>) -> Result<()> {
+    machine::files::write_whole(&out.join("report.html"), report::page(&[*results]).as_bytes())
 }

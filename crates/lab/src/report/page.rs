@@ -90,10 +90,7 @@ fn first_page(result: &Results<'_>) -> String {
         ("How runs came about", how_runs_came_about(summary)),
         ("Measured once more", summary.repeated.join("; ")),
         ("Backend", summary.backend.clone()),
-        (
-            "Machine",
-            format!("{}, {} cores, Linux {}", conditions.processor, conditions.cores, conditions.kernel),
-        ),
+        ("Machine", machines(summary)),
         (
             "Noise",
             format!(
@@ -113,6 +110,16 @@ fn first_page(result: &Results<'_>) -> String {
         html += &format!("<tr><th>{name}</th><td>{value}</td></tr>\n");
     }
     html + "</table>\n"
+}
+
+/// The machine, or all kinds of machines that jobs were made on.
+fn machines(summary: &Summary) -> String {
+    let several = summary.machines.iter();
+    let all: Vec<String> = several
+        .chain(summary.machines.is_empty().then_some(&summary.conditions))
+        .map(|one| format!("{}, {} cores, Linux {}", one.processor, one.cores, one.kernel))
+        .collect();
+    all.join("; ")
 }
 
 /// Whether to believe a run.

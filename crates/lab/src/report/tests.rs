@@ -54,6 +54,7 @@ fn stored(transports: &[&str]) -> Stored {
         commit: "0123abcd".into(),
         command: "heddle lab run calibrate --set 'a<b'".into(),
         conditions: Conditions::default(),
+        machines: Vec::new(),
         tor: "0.4.9.11".into(),
         history: Vec::new(),
         intervals_over: Repetition::Runs,

@@ -36,8 +36,11 @@ pub struct Summary {
     pub commit: String,
     /// The command that made it, as typed.
     pub command: String,
-    /// On what machine.
+    /// On what machine; of jobs, the first one's.
     pub conditions: Conditions,
+    /// All kinds of machines that made jobs, where there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub machines: Vec<Conditions>,
     /// The version of stock Tor; empty where none took part.
     #[serde(default)]
     pub tor: String,
@@ -51,9 +54,9 @@ pub struct Summary {
     pub seeds: Vec<u64>,
     /// How many runs there should have been.
     pub runs_wanted: usize,
-    /// How long it took, in seconds.
+    /// How long it took, in seconds; of jobs, all together.
     pub seconds: f64,
-    /// How quiet the machine was.
+    /// How quiet the machine was; of jobs, the highest loads of all.
     pub noise: Noise,
     /// What the backend says about itself, by arm: the worst of all runs.
     pub backend_noise: BTreeMap<String, BTreeMap<String, f64>>,

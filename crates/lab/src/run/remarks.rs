@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use crate::backend::BackendReport;
 use crate::results::{Summary, Try};
 
 /// What is said about runs besides their samples.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Remarks {
     pub(super) reasons: Vec<String>,
     pub(super) repeated: Vec<String>,
