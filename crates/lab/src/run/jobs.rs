@@ -4,7 +4,7 @@
 //!    it done.
 //! 2. [`make_job`] measures one of them, as a run does, on whatever machine sees the directory, and writes all that it
 //!    gave into a file of its own.
-//! 3. [`collect`] goes through the runs with these files in the place of a backend.
+//! 3. [`collect()`] goes through the runs with these files in the place of a backend.
 //!
 //! Jobs are of virtual time alone: emulated wires are a machine's own, and what else the machine does shows in what
 //! they measure.
