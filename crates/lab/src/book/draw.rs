@@ -357,7 +357,8 @@ fn short(commit: &str) -> String {
 /// The README's table and the conditions under it.
 fn readme_table(book: &Book, records: &[&Record]) -> String {
     let find = |name: &str| records.iter().find(|record| record.name == name);
-    let versions: BTreeSet<&str> = records.iter().map(|record| record.tor.as_str()).collect();
+    let versions: BTreeSet<&str> =
+        records.iter().map(|record| record.tor.as_str()).filter(|version| !version.is_empty()).collect();
     let versions: Vec<&str> = versions.into_iter().collect();
     let head = [String::new(), "Heddle".to_owned(), format!("stock tor {}", versions.join(", "))];
     let row =
