@@ -219,7 +219,8 @@ fn check_traffic(program: &Traffic, times: usize) -> Result<(), String> {
 fn check_view(tor: &Tor, phase: &Phase) -> Result<(), String> {
     let Some(View { wire, visitor, every, idle }) = &phase.view else { return Ok(()) };
     let client = tor.clients.iter().map(Spanned::as_ref).find(|client| client.name == *visitor);
-    let client = client.ok_or_else(|| format!("there is no client {visitor:?} whose circuits could begin"))?;
+    let client =
+        client.ok_or_else(|| format!("there is no client {visitor:?} whose circuits could begin"))?;
     let [one, other] = wire;
     let is_wire = |step: &[String]| [[one, other], [other, one]].contains(&[&step[0], &step[1]]);
     if !phase.path_of(client).windows(2).any(is_wire) {

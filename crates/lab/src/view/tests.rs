@@ -281,8 +281,8 @@ fn each_transports_datagrams_have_a_format() {
 fn any_packet() -> impl Strategy<Value = Vec<u8>> {
     let bytes = || proptest::collection::vec(any::<u8>(), 0..200);
     let payload = (any::<bool>(), any::<[u16; 2]>(), any::<Option<u32>>(), bytes());
-    let made = payload
-        .prop_map(|(is_there, ports, number, payload)| packet(is_there, ports, number, &payload));
+    let made =
+        payload.prop_map(|(is_there, ports, number, payload)| packet(is_there, ports, number, &payload));
     // Whole ones of which some bytes are others.
     let bent = (made, proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6));
     let bent = bent.prop_map(|(mut packet, changes)| {

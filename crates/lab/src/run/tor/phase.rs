@@ -119,7 +119,11 @@ impl PhaseRun<'_> {
         let (seen, missed) = played.viewed.as_ref().map(Viewed::figures).unwrap_or_default();
         samples.extend(seen);
         let wrong = wrong.into_iter().filter(|_| !phase.may_fail);
-        let faults = fault.into_iter().chain(missed).chain(wrong).map(|what| format!("{what} in phase {}", phase.name));
+        let faults = fault
+            .into_iter()
+            .chain(missed)
+            .chain(wrong)
+            .map(|what| format!("{what} in phase {}", phase.name));
         Ok(Measured { faults: faults.collect(), samples: keep(phase, samples) })
     }
 

@@ -1,4 +1,5 @@
-//! What somebody on a wire between two relays sees while a phase is measured, and circuits that begin and end meanwhile.
+//! What somebody on a wire between two relays sees while a phase is measured, and circuits that begin and end
+//! meanwhile.
 //!
 //! Only what was captured is read, by `view`; when circuits began and ended is known here alone, and it is only asked
 //! whether it shows.
@@ -130,7 +131,8 @@ impl<'a> Viewing<'a> {
 /// What datagrams between the two relays are: where they differ, they have TLS.
 fn transport(tor: &Tor, arm: &TorArm, view: &View) -> Transport {
     let relays = tor.relays.iter().map(Spanned::as_ref);
-    let mut both = relays.filter(|relay| view.wire.contains(&relay.name)).map(|relay| arm.transport_of(relay));
+    let mut both =
+        relays.filter(|relay| view.wire.contains(&relay.name)).map(|relay| arm.transport_of(relay));
     match (both.next(), both.next()) {
         (Some(one), Some(other)) if one == other => one,
         _ => Transport::Tls,
@@ -186,9 +188,11 @@ fn general(shown: &Shown) -> Vec<Sampled> {
 fn of_way(way: &view::Way) -> Vec<Sampled> {
     let mut samples = Vec::new();
     let names = way.names.iter();
-    samples.extend(names.map(|(field, values)| {
-        Sampled::one("wire_names", *values as f64).with(labels([("field", field)]))
-    }));
+    samples.extend(
+        names.map(|(field, values)| {
+            Sampled::one("wire_names", *values as f64).with(labels([("field", field)]))
+        }),
+    );
     let by_length = BUCKET_NAMES.into_iter().zip(way.by_length);
     samples.extend(by_length.map(|(bytes, packets)| {
         Sampled::one("wire_packets", packets as f64).with(labels([("bytes", bytes)]))
