@@ -1,5 +1,5 @@
-//! What somebody on a wire between two relays learns who has no keys: he reads a [`Capture`] and nothing else, and knows
-//! what is published of packets' formats.
+//! What somebody on a wire between two relays learns who has no keys: he reads a [`Capture`] and nothing else, and
+//! knows what is published of packets' formats.
 //!
 //! - `packet` finds the parts of IP packets with TCP or UDP.
 //! - `clear` says which bytes of their payload a format leaves in clear, and which of them could name something.

@@ -234,3 +234,23 @@ fn the_least_that_a_round_trip_takes_is_what_its_wires_say() {
     let (phase, kernel) = (tor.phases[0].as_ref(), tor.flows[0].as_ref());
     assert_eq!(hosts::flow_round_trip_ms(tor, arm, phase, kernel), 100.0);
 }
+
+#[test]
+fn a_view_is_of_a_wire_that_its_visitor_uses() {
+    let view =
+        |view: &str| small(("duration = \"5 s\"", &format!("duration = \"5 s\"\nview = {{ {view} }}")));
+    let wire = "wire = [\"middle\", \"guard\"]";
+    let loaded = view(&format!("{wire}, visitor = \"web\"")).unwrap();
+    let phase = network_of(&loaded.plan).0.phases[0].as_ref();
+    assert!(phase.builds_for("web") && phase.view.as_ref().unwrap().every.as_secs() == 1);
+    for (bad, what) in [
+        (format!("{wire}, visitor = \"nobody\""), "no client \"nobody\""),
+        ("wire = [\"guard\", \"exit\"], visitor = \"web\"".into(), "between \"guard\" and \"exit\""),
+        (format!("{wire}, visitor = \"web\", every = \"0.3 s\""), "at least 400 ms apart"),
+        (format!("{wire}, visitor = \"web\", every = \"6 s\""), "within the phase"),
+        (format!("{wire}, visitor = \"web\", idle = 101"), "101 idle circuits"),
+    ] {
+        let error = view(&bad).unwrap_err().to_string();
+        assert!(error.starts_with("small.toml:30: ") && error.contains(what), "{error}");
+    }
+}

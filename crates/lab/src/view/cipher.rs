@@ -4,7 +4,8 @@ use std::ops::Range;
 
 /// The places of a payload that are looked at, which are more than a packet has on our wires.
 const PLACES_MAX: usize = 2048;
-/// How many payloads must have a place before it is judged: with so many, bytes that are equally likely come to 7.6 bits.
+/// How many payloads must have a place before it is judged: with so many, bytes that are equally likely come to 7.6
+/// bits.
 const COUNT_MIN: u32 = 512;
 /// The least entropy, in bits, of what looks encrypted.
 const ENTROPY_MIN: f64 = 6.0;

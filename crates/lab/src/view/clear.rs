@@ -13,8 +13,8 @@ const MAJOR: u8 = 3;
 /// Bytes of QUIC's ids between two relays (`docs/reference/quic.md`, "On the wire").
 const QUIC_ID_BYTES: usize = 12;
 /// The first byte of QUIC's packets (RFC 9000, section 17): a long header, and a bit that is always set. Of a short
-/// header all others are encrypted but the spin bit, which is drawn for each packet where it is not used (section 17.4);
-/// that it says nothing of a circuit is not looked at here.
+/// header all others are encrypted but the spin bit, which is drawn for each packet where it is not used (section
+/// 17.4); that it says nothing of a circuit is not looked at here.
 const LONG: u8 = 0x80;
 const FIXED: u8 = 0x40;
 const IN_CLEAR: u8 = LONG | FIXED;

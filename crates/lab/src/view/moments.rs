@@ -1,8 +1,8 @@
 //! Whether moments at which something happened can be told from others by how many packets of which lengths passed.
 //!
 //! The rule is the simplest that there is: so many packets of one length in one direction, or of all lengths, or more.
-//! The best such rule is learnt from half of the moments and tried on the other half, and the other way round, because a
-//! rule always fits the moments that it was made from. Whoever has a better rule learns more.
+//! The best such rule is learnt from half of the moments and tried on the other half, and the other way round, because
+//! a rule always fits the moments that it was made from. Whoever has a better rule learns more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

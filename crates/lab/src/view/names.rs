@@ -3,8 +3,8 @@
 //! A *name* of a circuit stays with it and differs from another one's. So a value counts as one that is there second by
 //! second, in more than half of the seconds in which enough passes, and each time in a good part of the packets. Of
 //! circuits that are busy together, each over a connection of its own in clear, each has such a value; where all share
-//! one connection there is one. What only runs on, such as a sequence number, is no name, and a value that comes once in
-//! a while is none of a circuit that is busy.
+//! one connection there is one. What only runs on, such as a sequence number, is no name, and a value that comes once
+//! in a while is none of a circuit that is busy.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -12,9 +12,9 @@ pub(super) const WIRE_VIEW: &[Quantity] = &[
         Amount,
         Less,
         "Circuits that something in clear tells apart",
-        "how many circuits a field in clear tells apart, of the field that tells the most: of its values those that are \
-         there second by second, each time in a fiftieth of the packets of a direction at least; 1 is none told from \
-         another",
+        "how many circuits a field in clear tells apart, of the field that tells the most: of its values those that \
+         are there second by second, each time in a fiftieth of the packets of a direction at least; 1 is none told \
+         from another",
     ),
     Quantity::new(
         "wire_flows",
@@ -61,8 +61,8 @@ pub(super) const WIRE_VIEW: &[Quantity] = &[
         Percent,
         Neither,
         "Packets on a wire that were not understood",
-        "the share of packets of whose payload it is not known what is in clear: handshakes, segments from whose middle \
-         on a record of TLS goes that began before, and repeated ones",
+        "the share of packets of whose payload it is not known what is in clear: handshakes, segments of TLS where it is \
+         not known where a record begins, and repeated ones",
     )
     .by("`direction`"),
     Quantity::new(
@@ -98,8 +98,8 @@ pub(super) const WIRE_VIEW: &[Quantity] = &[
         Share,
         Less,
         "Beginnings of circuits told from other moments",
-        "the part of moments that are taken for what they are, where a circuit begins or none does, by how many packets \
-         of one length or of all pass: 0.5 is chance and 1 is certainty. The rule is learnt from one half of the \
+        "the part of moments that are taken for what they are, where a circuit begins or none does, by how many \
+         packets of one length or of all pass: 0.5 is chance and 1 is certainty. The rule is learnt from one half of the \
          moments and tried on the other",
     ),
     Quantity::new(

@@ -1,4 +1,5 @@
-//! What somebody on a wire between two relays sees while a phase is measured, and circuits that begin and end meanwhile.
+//! What somebody on a wire between two relays sees while a phase is measured, and circuits that begin and end
+//! meanwhile.
 //!
 //! Only what was captured is read, by `view`; when circuits began and ended is known here alone, and it is only asked
 //! whether it shows.
