@@ -61,8 +61,8 @@ pub(super) const WIRE_VIEW: &[Quantity] = &[
         Percent,
         Neither,
         "Packets on a wire that were not understood",
-        "the share of packets of whose payload it is not known what is in clear: handshakes, segments of TLS where it is \
-         not known where a record begins, and repeated ones",
+        "the share of packets of whose payload it is not known what is in clear: handshakes, repeated segments of \
+         TLS, and those before it is known where a record begins",
     )
     .by("`direction`"),
     Quantity::new(
@@ -99,8 +99,8 @@ pub(super) const WIRE_VIEW: &[Quantity] = &[
         Less,
         "Beginnings of circuits told from other moments",
         "the part of moments that are taken for what they are, where a circuit begins or none does, by how many \
-         packets of one length or of all pass: 0.5 is chance and 1 is certainty. The rule is learnt from one half of the \
-         moments and tried on the other",
+         packets of one length or of all pass: 0.5 is chance and 1 is certainty. The rule is learnt from one half of \
+         the moments and tried on the other",
     ),
     Quantity::new(
         "ends_shown",
