@@ -259,8 +259,10 @@ fn what_a_wire_shows_tells_circuits_apart_only_where_each_has_a_connection() {
         let apart = if transport == "quic-per-circuit" { 8.0 } else { 1.0 };
         assert_eq!(of("circuits_told_apart", "busy", &[]), apart, "{transport}");
         assert_eq!(of("unexplained_bytes", "busy", &[("direction", "back")]), 0.0, "{transport}");
-        // Nothing else passes, so that everything shows.
-        assert_eq!(of("beginnings_shown", "quiet", &[]), 1.0, "{transport}");
-        assert_eq!(of("ends_shown", "quiet", &[]), 1.0, "{transport}");
+        // Nothing else passes but what connections send for themselves.
+        for figure in ["beginnings_shown", "ends_shown"] {
+            let shown = of(figure, "quiet", &[]);
+            assert!(shown > 0.75, "{transport}: {figure} {shown}");
+        }
     }
 }
