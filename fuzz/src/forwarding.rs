@@ -35,7 +35,7 @@ fn requests(data: &[u8]) {
 }
 
 fn session() -> Session {
-    Session::accept(Instant::ZERO, &HopKeys::new([1; 16], [2; 16]), BufferPool::new(1 << 20))
+    Session::accept(&HopKeys::new([1; 16], [2; 16]), BufferPool::new(1 << 20))
 }
 
 /// Nobody guesses a tag.

@@ -323,6 +323,12 @@ fn nothing_is_measured_while_hops_are_asked_to_forward() {
     let (mut circuit, mut path) = built(Handshake::Ntor, CC);
     circuit.forward_datagrams().unwrap();
     assert_eq!(circuit.measure(), Err(OriginError::State));
+    let begin = Begin {
+        host: Host::Ipv4([192, 0, 2, 1].into()),
+        port: 80.try_into().unwrap(),
+        flags: BeginFlags::default(),
+    };
+    assert_eq!(circuit.begin(&begin), Err(OriginError::State));
     for part in [Part::Pass, Part::Pass, Part::End] {
         let (hop, command, ..) = path.deliver(&circuit.poll_cell().unwrap());
         assert_eq!(command, RelayCommand::FORWARD);

@@ -59,27 +59,30 @@ pub struct Session {
     packet: Vec<u8>,
     /// When to write again what there was no memory for.
     starved_until: Option<Instant>,
-    /// When it began, or the other end's last packet came.
-    heard_at: Instant,
+    /// When it was first seen that something waits outside of TCP.
+    waiting_since: Option<Instant>,
     is_over: bool,
     stats: SessionStats,
 }
 
 /// Beginning.
 impl Session {
+    /// What one takes itself.
+    pub const BYTES: usize = size_of::<Self>();
+
     /// The client's end. TCP has its bytes of `pool`.
     pub fn connect(now: Instant, keys: &HopKeys, pool: BufferPool) -> Self {
-        let mut session = Session::new(now, [keys.forward(), keys.backward()], 0, pool);
+        let mut session = Session::new([keys.forward(), keys.backward()], 0, pool);
         session.flow = session.mux.open(now);
         session
     }
 
     /// The last hop's end.
-    pub fn accept(now: Instant, keys: &HopKeys, pool: BufferPool) -> Self {
-        Session::new(now, [keys.backward(), keys.forward()], 1, pool)
+    pub fn accept(keys: &HopKeys, pool: BufferPool) -> Self {
+        Session::new([keys.backward(), keys.forward()], 1, pool)
     }
 
-    fn new(now: Instant, [sealing, opening]: [&[u8; 16]; 2], flows_max: usize, pool: BufferPool) -> Self {
+    fn new([sealing, opening]: [&[u8; 16]; 2], flows_max: usize, pool: BufferPool) -> Self {
         let options = MuxOptions {
             unit_bytes: UNIT_BYTES,
             datagram_bytes_max: PACKET_LEN as u16,
@@ -102,7 +105,7 @@ impl Session {
             unread: VecDeque::new(),
             packet: Vec::with_capacity(PACKET_LEN),
             starved_until: None,
-            heard_at: now,
+            waiting_since: None,
             is_over: false,
             stats: SessionStats::default(),
         }
@@ -131,7 +134,6 @@ impl Session {
     ///
     /// As [`handle_cell`](Self::handle_cell).
     pub fn handle_packet(&mut self, now: Instant, packet: &[u8]) -> Result<(), Fault> {
-        self.heard_at = now;
         // What came is read as messages are asked for, so none is taken at once.
         let result = self.mux.handle_datagram(now, packet, &mut |_, _| 0);
         self.on_events(now);
@@ -198,8 +200,13 @@ impl Session {
         Ok(())
     }
 
-    /// Gives TCP what leaves promptly, so that what waits is known.
     fn write(&mut self, now: Instant) {
+        self.write_promptly(now);
+        self.waiting_since = (!self.unwritten.is_empty()).then(|| self.waiting_since.unwrap_or(now));
+    }
+
+    /// Gives TCP what leaves promptly, so that what waits is known.
+    fn write_promptly(&mut self, now: Instant) {
         let Some(flow) = self.flow.filter(|_| !self.unwritten.is_empty()) else { return };
         let room = self.mux.promptly(flow).min(self.unwritten.len());
         let whole = |bytes: usize| bytes - bytes % usize::from(UNIT_BYTES);
@@ -254,20 +261,19 @@ impl Session {
         }
     }
 
-    /// Bytes that it holds, of messages outside of TCP and inside, and itself.
+    /// Bytes that it holds, of messages outside of TCP and inside, without [itself](Self::BYTES).
     pub fn bytes(&self) -> usize {
         let flow = self.flow.and_then(|flow| self.mux.get(flow));
         let tcp = flow.map_or(0, |connection| connection.pool_bytes());
         let outside = self.unwritten.capacity() + self.unread.capacity() + self.packet.capacity();
-        tcp + outside + self.mux.heap_bytes() + size_of::<Self>()
+        tcp + outside + self.mux.heap_bytes()
     }
 
-    /// The oldest bytes came no sooner; `None` if there are none. What waits outside of TCP waits for a word of the
-    /// other end: as long as that has said nothing.
+    /// The oldest bytes came no sooner; `None` if there are none, or those outside of TCP have not been
+    /// [polled](Self::poll_cell) for.
     pub fn buffered_since(&self) -> Option<Instant> {
         let in_tcp = self.flow.and_then(|flow| self.mux.buffered_since(flow));
-        let outside = (!self.unwritten.is_empty()).then_some(self.heard_at);
-        in_tcp.into_iter().chain(outside).min()
+        in_tcp.into_iter().chain(self.waiting_since).min()
     }
 
     pub fn stats(&self) -> SessionStats {

@@ -326,15 +326,16 @@ fn run_plan(args: RunArgs) -> Result<ExitCode, Box<dyn Error>> {
         backend: args.backend.into(),
         trace: trace.clone(),
     };
-    let summary = heddle_lab::experiment(&options).inspect_err(|_| {
+    let measured = heddle_lab::experiment(&options).inspect_err(|_| {
         if options.out.join("report.html").exists() {
             eprintln!("heddle: what was measured before is in {}", options.out.display());
         }
-    })?;
+    });
+    // A run that broke off is the one whose trace is wanted.
     if let Some(trace) = &trace {
         trace_cli::end(trace)?;
     }
-    tell_results(&options.out, &summary, args.json)
+    tell_results(&options.out, &measured?, args.json)
 }
 
 /// Prints what was measured and where the report is. Returns how the command ends.

@@ -219,7 +219,7 @@ fn a_file_that_is_not_what_its_job_gave_is_told_and_not_taken() {
     let expected = [
         "job 1 (run 1 of 2, arm reno, seed 1) cannot be taken: jobs/results/1.json is of job 2; \
          `heddle lab job jobs 1` makes it anew",
-        "jobs/results/2.json is no whole result: EOF while parsing",
+        "jobs/results/2.json is no whole result: ",
         "jobs/results/3.json was made by another build of the program",
         "jobs/results/4.json is of another plan or of other values",
         "4 of 4 jobs in jobs have given nothing that can be taken",

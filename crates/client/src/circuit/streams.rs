@@ -110,7 +110,7 @@ impl OriginCircuit {
         data: &[u8],
     ) -> Result<StreamId, OriginError> {
         self.check_idle()?;
-        if self.hops() == 0 {
+        if self.hops() == 0 || self.is_forwarding_asked() {
             return Err(OriginError::State);
         }
         if self.end.is_none() {

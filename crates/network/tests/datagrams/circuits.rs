@@ -81,6 +81,7 @@ fn bytes_go_both_ways_over_quic_and_across_shards() {
         // A circuit that crosses counts in both shards; two pass each relay.
         let counted = (0..3).flat_map(|relay| [(relay, 0), (relay, 1)]);
         crossings += counted.map(|(relay, shard)| net.circuits(relay, shard)).sum::<usize>() - 6;
+        println!("{over}: {crossings} so far");
     }
     assert!(crossings > 0, "no circuit crosses");
 }

@@ -8,6 +8,10 @@ use heddle_forwarding::DIGEST;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{BODY_LEN, Body, CircId, Command};
 use heddle_proto::pool::SlotId;
+use heddle_seam::time::Duration;
+
+/// How soon to look again whether there is room for a session's cells.
+const ROOM_WAIT: Duration = Duration::from_millis(20);
 
 impl Core {
     /// A DATAGRAM cell came in. One that nobody waits for is dropped, but counts among what its lane's neighbour may
@@ -57,8 +61,11 @@ impl Core {
     /// A slot for a cell that need not come. None where cells have half of the memory: no circuit is to end for its
     /// sake.
     fn take_slot_for_datagram(&mut self) -> Option<SlotId> {
-        let is_room = self.pool.used() < self.pool.max() / 2;
-        if is_room { self.pool.take(Command::DATAGRAM) } else { None }
+        if self.is_room_for_datagrams() { self.pool.take(Command::DATAGRAM) } else { None }
+    }
+
+    fn is_room_for_datagrams(&self) -> bool {
+        self.pool.used() < self.pool.max() / 2
     }
 
     fn queue_datagram(&mut self, key: CircuitKey, side: Side, slot: SlotId) {
@@ -98,14 +105,13 @@ impl Core {
         let mut body = [0; BODY_LEN];
         loop {
             let waiting = self.table.get(key).map(|circuit| circuit.prev().queued_cells());
-            if waiting.is_none_or(|waiting| waiting >= OWN_WAITING_MAX) {
+            if waiting.is_none_or(|waiting| waiting >= OWN_WAITING_MAX) || !self.is_room_for_datagrams() {
                 break;
             }
             let session = self.table.get_mut(key).and_then(Circuit::session_mut);
             if !session.is_some_and(|session| session.poll_cell(self.now, &mut body)) {
                 break;
             }
-            // TCP repeats what there is no memory for.
             let Some(slot) = self.take_slot_for_datagram() else {
                 self.meter.on_dropped_datagram();
                 break;
@@ -113,12 +119,14 @@ impl Core {
             *self.pool.body_mut(&slot) = body;
             self.queue_datagram(key, Side::Prev, slot);
         }
+        let is_room = self.is_room_for_datagrams();
         let Some(session) = self.table.get_mut(key).and_then(Circuit::session_mut) else { return };
         if session.is_over() {
             return self.punish(key);
         }
         self.sessions.set_bytes(key, session.bytes());
-        self.sessions.set_timer(key, session.poll_timeout());
+        let again = if is_room { session.poll_timeout() } else { Some(self.now + ROOM_WAIT) };
+        self.sessions.set_timer(key, again);
         self.on_backward_queue(key);
     }
 

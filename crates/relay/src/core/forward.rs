@@ -31,7 +31,7 @@ impl Core {
             return self.close_circuit(key, DestroyReason::RESOURCELIMIT);
         }
         if let Some(circuit) = self.table.get_mut(key) {
-            circuit.begin_forwarding(self.sessions.begin(self.now, key, &forward));
+            circuit.begin_forwarding(self.sessions.begin(key, &forward));
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::keys::{CircuitKey, LinkKey};
 use crate::links::ChannelLink;
 use crate::memory::{Buffers, FREED_PART, Holder, Holding, QUESTION_BYTES, end_in_order};
 use crate::message::Event;
-use crate::table::Circuit;
+use crate::table::{Circuit, Table};
 use core::cmp::Reverse;
 use heddle_forwarding::Session;
 use heddle_proto::cell::create::DestroyReason;
@@ -73,13 +73,18 @@ impl Core {
     /// What circuits take themselves, with what their clients may have counted, and what the resolver takes for their
     /// questions.
     pub fn circuits_bytes(&self) -> usize {
-        let counts = if self.config.answers_measure { self.table.counts_bytes() } else { 0 };
-        counts
+        self.table.len() * self.counts_bytes()
+            + self.sessions.state_bytes()
             + self.table.capacity() * size_of::<(Box<Circuit>, u32)>()
             + self.table.len() * Core::CIRCUIT_BYTES
             + self.table.ledger_bytes()
             + self.streams.questions() * QUESTION_BYTES
             + self.idle_round.bytes()
+    }
+
+    /// What a circuit's counts take, if its client asked for them.
+    fn counts_bytes(&self) -> usize {
+        if self.config.answers_measure { Table::COUNTS_BYTES } else { 0 }
     }
 
     /// All cells of the circuit are freed: what it owes its connections is not left over.
@@ -118,8 +123,10 @@ impl Core {
 
     /// All circuits, each with whom it came through, when it was used last, and what it takes itself and for questions.
     pub fn circuits(&self) -> impl Iterator<Item = (CircuitKey, Party, Instant, (usize, usize))> {
-        let bytes =
-            |circuit: &Circuit| (Core::CIRCUIT_BYTES, usize::from(circuit.questions()) * QUESTION_BYTES);
+        let bytes = |circuit: &Circuit| {
+            let state_bytes = Core::CIRCUIT_BYTES + self.counts_bytes() + circuit.forwarding_bytes();
+            (state_bytes, usize::from(circuit.questions()) * QUESTION_BYTES)
+        };
         self.table.iter().map(move |(key, circuit)| (key, circuit.party(), circuit.used_at(), bytes(circuit)))
     }
 

@@ -2,8 +2,8 @@
 //! looked at.
 //!
 //! Memory: what TCP holds of all sessions is at most a part of the shard's memory ([`Sessions::new`]), of which each
-//! has a share; beside it each session has at most 128 KiB that wait. What sessions were seen to take counts, and so
-//! do hops' layers ([`Sessions::bytes`]). DATAGRAM cells that wait stand in lanes, of which each takes
+//! has a share; beside it each session has at most 128 KiB that wait. What sessions hold counts among what
+//! waits ([`Sessions::bytes`]), they and hops' layers among what circuits take themselves. DATAGRAM cells that wait stand in lanes, of which each takes
 //! [`WAITING_MAX`].
 
 use crate::keys::CircuitKey;
@@ -27,6 +27,16 @@ pub(crate) enum Forwarding {
     End(Box<Session>),
 }
 
+impl Forwarding {
+    /// What it takes itself.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Forwarding::Pass(_) => HopLayer::BYTES,
+            Forwarding::End(_) => Session::BYTES,
+        }
+    }
+}
+
 /// When a session is to be looked at.
 #[derive(Default)]
 struct Watched {
@@ -38,8 +48,9 @@ struct Watched {
 pub(crate) struct Sessions {
     pool: BufferPool,
     watched: SecondaryMap<CircuitKey, Watched>,
-    /// What each circuit whose cells are datagrams takes for that.
-    bytes_of: SecondaryMap<CircuitKey, usize>,
+    /// What each circuit whose cells are datagrams takes for that: itself, and what it holds.
+    bytes_of: SecondaryMap<CircuitKey, [usize; 2]>,
+    state_bytes: usize,
     /// Sessions that may have something to say; each once, but for some that are over.
     due: VecDeque<CircuitKey>,
     /// At most one entry a session.
@@ -53,40 +64,43 @@ impl Sessions {
             pool: BufferPool::new(memory_bytes / MEMORY_PART),
             watched: SecondaryMap::new(),
             bytes_of: SecondaryMap::new(),
+            state_bytes: 0,
             due: VecDeque::new(),
             timers: BTreeSet::new(),
             bytes: 0,
         }
     }
 
-    /// Bytes that all of them take.
+    /// Bytes that all sessions hold.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// One takes so many now.
+    /// What sessions and hops' layers take themselves ([`Forwarding::bytes`]).
+    pub fn state_bytes(&self) -> usize {
+        self.state_bytes
+    }
+
+    /// One holds so many now.
     pub fn set_bytes(&mut self, key: CircuitKey, bytes: usize) {
-        if let Some(before) = self.bytes_of.get_mut(key) {
+        if let Some([_, before]) = self.bytes_of.get_mut(key) {
             self.bytes = self.bytes - *before + bytes;
             *before = bytes;
         }
     }
 
     /// What a circuit's client wants of us begins.
-    pub fn begin(&mut self, now: Instant, key: CircuitKey, forward: &Forward) -> Forwarding {
-        self.bytes_of.insert(key, 0);
-        match forward.part {
-            Part::Pass => {
-                self.set_bytes(key, HopLayer::BYTES);
-                Forwarding::Pass(Box::new(HopLayer::new(&forward.keys)))
-            }
+    pub fn begin(&mut self, key: CircuitKey, forward: &Forward) -> Forwarding {
+        let forwarding = match forward.part {
+            Part::Pass => Forwarding::Pass(Box::new(HopLayer::new(&forward.keys))),
             Part::End => {
-                let session = Session::accept(now, &forward.keys, self.pool.session());
-                self.set_bytes(key, session.bytes());
                 self.watched.insert(key, Watched::default());
-                Forwarding::End(Box::new(session))
+                Forwarding::End(Box::new(Session::accept(&forward.keys, self.pool.session())))
             }
-        }
+        };
+        self.bytes_of.insert(key, [forwarding.bytes(), 0]);
+        self.state_bytes += forwarding.bytes();
+        forwarding
     }
 
     /// A session may have something to say. Means nothing for other circuits.
@@ -138,7 +152,7 @@ impl Sessions {
     pub fn end(&mut self, key: CircuitKey) {
         self.set_timer(key, None);
         self.set_bytes(key, 0);
-        self.bytes_of.remove(key);
+        self.state_bytes -= self.bytes_of.remove(key).map_or(0, |[state, _]| state);
         self.watched.remove(key);
     }
 }
@@ -156,12 +170,11 @@ mod tests {
         let mut sessions = Sessions::new(1 << 20);
         let at = |ms: u64| Instant::from_nanos(ms * 1_000_000);
         let hop_keys = HopKeys::new([1; 16], [2; 16]);
-        let end = sessions.begin(at(1), key, &Forward { part: Part::End, keys: hop_keys.clone() });
-        let Forwarding::End(session) = end else { panic!("it is another part") };
-        assert_eq!(sessions.bytes(), session.bytes());
-        let pass = sessions.begin(at(1), other, &Forward { part: Part::Pass, keys: hop_keys });
+        let end = sessions.begin(key, &Forward { part: Part::End, keys: hop_keys.clone() });
+        assert!(matches!(end, Forwarding::End(_)));
+        let pass = sessions.begin(other, &Forward { part: Part::Pass, keys: hop_keys });
         assert!(matches!(pass, Forwarding::Pass(_)));
-        assert_eq!(sessions.bytes(), session.bytes() + HopLayer::BYTES);
+        assert_eq!((sessions.state_bytes(), sessions.bytes()), (Session::BYTES + HopLayer::BYTES, 0));
         [key, key, other].into_iter().for_each(|key| sessions.mark(key));
         assert_eq!((sessions.next_due(), sessions.next_due()), (Some(key), None));
         sessions.set_timer(key, Some(at(5)));
@@ -171,10 +184,11 @@ mod tests {
         sessions.set_timer(key, Some(at(10)));
         sessions.set_bytes(key, 70);
         sessions.set_bytes(key, 50);
-        assert_eq!(sessions.bytes(), 50 + HopLayer::BYTES);
+        assert_eq!(sessions.bytes(), 50);
         sessions.mark(key);
         sessions.end(key);
         sessions.end(other);
-        assert_eq!((sessions.next_due(), sessions.next_timeout(), sessions.bytes()), (None, None, 0));
+        assert_eq!((sessions.next_due(), sessions.next_timeout()), (None, None));
+        assert_eq!((sessions.bytes(), sessions.state_bytes()), (0, 0));
     }
 }

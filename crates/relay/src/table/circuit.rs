@@ -335,6 +335,11 @@ impl Circuit {
         true
     }
 
+    /// What its layer or our end of its session takes itself.
+    pub fn forwarding_bytes(&self) -> usize {
+        self.forwarding.as_ref().map_or(0, Forwarding::bytes)
+    }
+
     /// Our end of its session, if it has one.
     pub fn session_mut(&mut self) -> Option<&mut Session> {
         match &mut self.forwarding {

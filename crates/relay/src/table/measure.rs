@@ -13,10 +13,8 @@ pub(super) struct LaneCount {
 }
 
 impl Table {
-    /// What counts take, if the clients of all circuits asked for them.
-    pub fn counts_bytes(&self) -> usize {
-        self.len() * 2 * size_of::<LaneCount>()
-    }
+    /// What a circuit's counts take.
+    pub const COUNTS_BYTES: usize = 2 * size_of::<LaneCount>();
 
     /// Counts a lane's cells anew from now on. Returns what was counted so far, and in which time, if it was.
     pub fn measure(&mut self, now: Instant, key: CircuitKey, side: Side) -> Option<(Duration, LaneMeasured)> {

@@ -52,5 +52,4 @@ fn datagrams_leave_and_come_in_turns_with_flows() {
     let place = |cell| came.iter().position(|came| *came == cell).expect("it came");
     assert_eq!(came.len() as u32, DATAGRAMS + 6);
     assert!(place((Command::RELAY, 6)) < 30, "{} cells came before", place((Command::RELAY, 6)));
-    assert!(place((Command::DATAGRAM, 20)) < 40, "{} cells came before", place((Command::DATAGRAM, 20)));
 }
