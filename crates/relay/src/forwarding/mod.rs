@@ -1,10 +1,10 @@
 //! Circuits whose cells are datagrams (`heddle_forwarding`): what is done with these, and which sessions are to be
 //! looked at.
 //!
-//! Memory: what TCP holds of all sessions is at most a part of the shard's memory ([`Sessions::new`]), of which each
-//! has a share; beside it each session has at most 128 KiB that wait. What sessions hold counts among what
-//! waits ([`Sessions::bytes`]), they and hops' layers among what circuits take themselves. DATAGRAM cells that wait stand in lanes, of which each takes
-//! [`WAITING_MAX`].
+//! Memory: what TCP holds of all sessions is at most a part of the shard's memory ([`Sessions::new`]), of which
+//! each has a share; beside it each session has at most 128 KiB that wait. What sessions hold counts among what
+//! waits ([`Sessions::bytes`]), they and hops' layers among what circuits take themselves. DATAGRAM cells that wait
+//! stand in lanes, of which each takes [`WAITING_MAX`].
 
 use crate::keys::CircuitKey;
 use heddle_forwarding::{Forward, HopLayer, Part, Session};
