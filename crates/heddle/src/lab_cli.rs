@@ -111,28 +111,35 @@ enum Command {
     },
 }
 
+/// What is to be measured.
 #[derive(Debug, Args)]
-struct RunArgs {
+struct WantedArgs {
     /// A plan's name, or a TOML file.
     plan: String,
-    /// What hosts and wires are made of.
-    #[arg(long, value_enum, default_value_t = Backend::Emu)]
-    backend: Backend,
     /// Only these arms, separated by commas. Default: all that are not there by choice.
     #[arg(long, value_name = "ARM", value_delimiter = ',')]
     arms: Vec<String>,
     /// Only this phase of the plan's network; may be given several times. Default: all.
     #[arg(long = "phase", value_name = "PHASE")]
     phases: Vec<String>,
-    /// How many runs, with --resume in all. Default: as the plan says.
-    #[arg(long)]
-    runs: Option<usize>,
     /// The seed of the first run. Default: the plan's.
     #[arg(long)]
     seed: Option<u64>,
     /// Changes a value that the plan lets be set.
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     set: Vec<(String, String)>,
+}
+
+#[derive(Debug, Args)]
+struct RunArgs {
+    #[command(flatten)]
+    wanted: WantedArgs,
+    /// What hosts and wires are made of.
+    #[arg(long, value_enum, default_value_t = Backend::Emu)]
+    backend: Backend,
+    /// How many runs, with --resume in all. Default: as the plan says.
+    #[arg(long)]
+    runs: Option<usize>,
     /// A directory for the results.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
@@ -148,26 +155,14 @@ struct RunArgs {
 
 #[derive(Debug, Args)]
 struct JobsArgs {
-    /// A plan's name, or a TOML file.
-    plan: String,
+    #[command(flatten)]
+    wanted: WantedArgs,
     /// What hosts and wires are made of: virtual time, because emulated wires are one machine's own.
     #[arg(long, value_enum, default_value_t = Backend::Sim)]
     backend: Backend,
-    /// Only these arms, separated by commas. Default: all that are not there by choice.
-    #[arg(long, value_name = "ARM", value_delimiter = ',')]
-    arms: Vec<String>,
-    /// Only this phase of the plan's network; may be given several times. Default: all.
-    #[arg(long = "phase", value_name = "PHASE")]
-    phases: Vec<String>,
     /// How many runs. Default: as the plan says.
     #[arg(long)]
     runs: Option<usize>,
-    /// The seed of the first run. Default: the plan's.
-    #[arg(long)]
-    seed: Option<u64>,
-    /// Changes a value that the plan lets be set.
-    #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
-    set: Vec<(String, String)>,
     /// A directory for the jobs and what they give, which all machines see.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
@@ -311,14 +306,15 @@ fn describe(plan: &Plan) -> heddle_lab::error::Result<Value> {
 }
 
 fn run_plan(args: RunArgs) -> Result<ExitCode, Box<dyn Error>> {
-    let loaded = Plan::load(&args.plan, &args.set.into_iter().collect())?;
+    let WantedArgs { plan, arms, phases, seed, set } = args.wanted;
+    let loaded = Plan::load(&plan, &set.into_iter().collect())?;
     let trace = args.trace.begin()?;
     let options = RunOptions {
         loaded,
-        arms: args.arms,
-        phases: args.phases,
+        arms,
+        phases,
         runs: args.runs,
-        seed: args.seed,
+        seed,
         out: args.out,
         resume: args.resume,
         command: command_line(),
@@ -348,12 +344,13 @@ fn tell_results(out: &Path, summary: &Summary, json: bool) -> Result<ExitCode, B
 }
 
 fn write_jobs(args: JobsArgs) -> Result<(), Box<dyn Error>> {
+    let WantedArgs { plan, arms, phases, seed, set } = args.wanted;
     let options = RunOptions {
-        loaded: Plan::load(&args.plan, &args.set.into_iter().collect())?,
-        arms: args.arms,
-        phases: args.phases,
+        loaded: Plan::load(&plan, &set.into_iter().collect())?,
+        arms,
+        phases,
         runs: args.runs,
-        seed: args.seed,
+        seed,
         out: args.out,
         resume: false,
         command: command_line(),

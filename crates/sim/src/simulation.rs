@@ -13,7 +13,6 @@ mod wires;
 
 pub use datagram::Tapped;
 pub use flood::Flood;
-pub use network::TappedPacket;
 pub use watching::WireWatch;
 
 use crate::queue::EventQueue;

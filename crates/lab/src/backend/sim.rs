@@ -8,6 +8,7 @@ mod lines;
 mod programs;
 mod server;
 mod source_node;
+mod tap;
 mod telling;
 mod torrc;
 mod world;
@@ -22,7 +23,7 @@ use heddle_net::tcp_diag::TcpConnection;
 use heddle_netem::{DirectionStats, DropReason, Step};
 use heddle_relay::{Relay, RelayStats};
 use heddle_seam::time::Instant;
-use heddle_sim::{HostId, TappedPacket};
+use heddle_sim::HostId;
 use toml::Spanned;
 
 use super::virtual_clock::VirtualClock;
@@ -39,6 +40,7 @@ use crate::plan::{Arm, Tor, TorArm, Traffic};
 use crate::trace::Trace;
 use crate::traffic::UPLOADS_MAX;
 use source_node::SourceNode;
+use tap::{Kept, Tap};
 use world::World;
 
 /// How often whoever waits is told so, in real time.
@@ -102,7 +104,13 @@ impl Backend for Sim {
         if let Some(trace) = &self.trace {
             world.attach(trace, &wanted.network)?;
         }
-        Ok(Box::new(Hosts { world, circuits: Vec::new(), watched: None, sources: Vec::new(), uploads: 0 }))
+        Ok(Box::new(Hosts {
+            world,
+            circuits: Vec::new(),
+            watched: Kept::default(),
+            sources: Vec::new(),
+            uploads: 0,
+        }))
     }
 }
 
@@ -143,8 +151,8 @@ fn lacking(tor: &Tor, arm: &TorArm) -> Option<&'static str> {
 struct Hosts {
     world: World,
     circuits: Vec<Opened>,
-    /// The ends of the wire of which is kept what is sent.
-    watched: Option<[HostId; 2]>,
+    /// What is kept of a wire.
+    watched: Kept,
     /// By their ids; those that were stopped are gone.
     sources: Vec<Option<Started>>,
     /// How many uploads there are. Servers tell few of them apart, by number.
@@ -321,19 +329,14 @@ impl Testbed for Hosts {
     }
 
     fn watch(&mut self, one: &str, other: &str) -> Result<()> {
-        let [one, other] = [self.world.host(one)?.id, self.world.host(other)?.id];
-        self.watched = Some([one, other]);
-        self.world.sim.tap_network(one, other);
+        let (tap, kept) = Tap::new([self.world.host(one)?.id, self.world.host(other)?.id]);
+        self.world.sim.watch_wires(Box::new(tap));
+        self.watched = kept;
         Ok(())
     }
 
     fn watched(&mut self) -> Result<Capture> {
-        let mut capture = Capture::default();
-        let Some([one, other]) = self.watched.take() else { return Ok(capture) };
-        for TappedPacket { at, from, packet } in self.world.sim.untap_network(one, other) {
-            capture.add(Duration::from_nanos(at.as_nanos()), from == one, &packet);
-        }
-        Ok(capture)
+        Ok(self.watched.take().unwrap_or_default())
     }
 
     fn build_circuits(&mut self, wanted: &[CircuitOrder<'_>]) -> Result<Vec<Built>> {

@@ -102,21 +102,18 @@ impl Core {
     }
 
     fn fill_from_session(&mut self, key: CircuitKey) {
-        let mut body = [0; BODY_LEN];
         loop {
             let waiting = self.table.get(key).map(|circuit| circuit.prev().queued_cells());
-            if waiting.is_none_or(|waiting| waiting >= OWN_WAITING_MAX) || !self.is_room_for_datagrams() {
+            if waiting.is_none_or(|waiting| waiting >= OWN_WAITING_MAX) {
                 break;
             }
+            let Some(slot) = self.take_slot_for_datagram() else { break };
             let session = self.table.get_mut(key).and_then(Circuit::session_mut);
-            if !session.is_some_and(|session| session.poll_cell(self.now, &mut body)) {
+            let body = self.pool.body_mut(&slot);
+            if !session.is_some_and(|session| session.poll_cell(self.now, body)) {
+                self.pool.free(slot);
                 break;
             }
-            let Some(slot) = self.take_slot_for_datagram() else {
-                self.meter.on_dropped_datagram();
-                break;
-            };
-            *self.pool.body_mut(&slot) = body;
             self.queue_datagram(key, Side::Prev, slot);
         }
         let is_room = self.is_room_for_datagrams();

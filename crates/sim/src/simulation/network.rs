@@ -1,29 +1,18 @@
 //! One network of `heddle-netem` that joins all hosts: the very topology that emulated wires have.
 
-use super::packet::{HostPair, OnWire, pair};
+use super::packet::OnWire;
 use super::watching::NO_WIRE;
 use super::{Due, HostId, Simulation};
 use heddle_netem::pcapng::Place;
 use heddle_netem::{DirectionStats, OptionsError, Seed, SendError, Step, Topology, TopologyOptions, Totals};
 use heddle_seam::language::Language;
 use heddle_seam::time::Instant;
-use std::collections::BTreeMap;
-
-/// A packet as somebody on a wire of the network sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TappedPacket {
-    pub at: Instant,
-    pub from: HostId,
-    /// From the IP header on.
-    pub packet: Vec<u8>,
-}
 
 /// The network and when something happens in it.
 pub(crate) struct Network {
     topology: Topology<OnWire>,
     /// The event that is scheduled; others in the queue are void.
     due: Option<Instant>,
-    taps: BTreeMap<HostPair, Vec<TappedPacket>>,
 }
 
 impl Network {
@@ -53,7 +42,7 @@ impl<L: Language> Simulation<L> {
     pub fn set_network(&mut self, options: &TopologyOptions, seed: &Seed) -> Result<(), OptionsError> {
         let mut topology = Topology::new(options, seed)?;
         self.watched.prepare(&mut topology);
-        self.wires.network = Some(Network { topology, due: None, taps: BTreeMap::new() });
+        self.wires.network = Some(Network { topology, due: None });
         Ok(())
     }
 
@@ -77,19 +66,6 @@ impl<L: Language> Simulation<L> {
         stats.unwrap_or_default()
     }
 
-    /// Keeps a copy of every packet that is put on the wire between two hosts of the network from now on.
-    pub fn tap_network(&mut self, a: HostId, b: HostId) {
-        if let Some(network) = &mut self.wires.network {
-            network.taps.insert(pair(a, b), Vec::new());
-        }
-    }
-
-    /// Ends that, and returns what was kept.
-    pub fn untap_network(&mut self, a: HostId, b: HostId) -> Vec<TappedPacket> {
-        let network = self.wires.network.as_mut();
-        network.and_then(|network| network.taps.remove(&pair(a, b))).unwrap_or_default()
-    }
-
     /// The counts of the whole network.
     pub fn network_totals(&self) -> Totals {
         self.wires.network.as_ref().map(|network| network.topology.totals()).unwrap_or_default()
@@ -106,9 +82,6 @@ impl<L: Language> Simulation<L> {
         for packet in packets {
             self.watched.tell(now, from, to, Place::Sent, &packet);
             let copy = self.watched.is_on().then(|| packet.clone());
-            if let Some(tap) = network.taps.get_mut(&pair(from, to)) {
-                tap.push(TappedPacket { at: now, from, packet: packet.bytes().into_owned() });
-            }
             match network.topology.send(now, host(from), host(to), packet) {
                 Ok(()) => {}
                 // What leads nowhere is lost.

@@ -22,25 +22,25 @@ pub trait WireWatch {
     fn on_packet(&mut self, at: Instant, from: HostId, to: HostId, place: Place, packet: &[u8]);
 }
 
-/// Whoever watches, if somebody does.
+/// All who watch.
 #[derive(Default)]
-pub(crate) struct Watched(Option<Box<dyn WireWatch>>);
+pub(crate) struct Watched(Vec<Box<dyn WireWatch>>);
 
 impl Watched {
     pub fn is_on(&self) -> bool {
-        self.0.is_some()
+        !self.0.is_empty()
     }
 
     /// A packet was seen.
     pub fn tell(&mut self, at: Instant, from: HostId, to: HostId, place: Place, packet: &OnWire) {
-        if let Some(watch) = self.0.as_mut().filter(|watch| watch.wants(from, to)) {
+        for watch in self.0.iter_mut().filter(|watch| watch.wants(from, to)) {
             watch.on_packet(at, from, to, place, &packet.bytes());
         }
     }
 
     /// A packet that somebody on the path made reaches a host.
     pub fn tell_forged(&mut self, at: Instant, from: HostId, to: HostId, packet: &[u8]) {
-        if let Some(watch) = self.0.as_mut().filter(|watch| watch.wants(from, to)) {
+        for watch in self.0.iter_mut().filter(|watch| watch.wants(from, to)) {
             watch.on_packet(at, from, to, Place::Forged, packet);
         }
     }
@@ -84,9 +84,9 @@ impl Watched {
 }
 
 impl<L: Language> Simulation<L> {
-    /// Has somebody hear of all packets from now on.
+    /// Has somebody hear of all packets from now on, beside those who do already.
     pub fn watch_wires(&mut self, watch: Box<dyn WireWatch>) {
-        self.watched = Watched(Some(watch));
+        self.watched.0.push(watch);
         let watched = &self.watched;
         self.wires.topologies().for_each(|topology| watched.prepare(topology));
     }
