@@ -280,7 +280,7 @@ fn mistakes_are_one_sentence() {
     let emu = "jobs are of --backend sim alone: emulated wires are one machine's own";
     for (arguments, said) in [
         (&["jobs", "wires.toml", "--backend", "emu", "--out", "new"][..], emu),
-        (&["jobs", "thesis-exp08", "--arms", "stock", "--out", "new"], "arm stock runs stock Tor"),
+        (&["jobs", "thesis-exp13", "--arms", "tls", "--out", "new"], "arm tls has attackers"),
         (&["jobs", "wires.toml", "--program", "heddle", "--out", "new"], "path from the root on"),
         (&["jobs", "wires.toml", "--out", "new\nline"], "without control characters"),
         (&["jobs", "wires.toml", "--runs", "0", "--out", "new"], "0 runs"),

@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::error::Result;
 use crate::experiment;
 use crate::figures::{Figure, Labels};
+use crate::plan::of_model;
 use crate::results::Summary;
 use crate::run::{BackendKind, RunOptions};
 
@@ -68,7 +69,11 @@ pub fn measure(options: &RunOptions, on_remark: &mut dyn FnMut(&str)) -> Result<
 fn compare(emu: &Summary, sim: &Summary) -> Vec<Ratio> {
     let same = |figure: &Figure| {
         let mut figures = sim.figures.iter();
-        figures.find(|other| (&other.name, &other.labels) == (&figure.name, &figure.labels))
+        // Where there is no stock Tor, its model has its place.
+        let of_model = of_model(&figure.labels);
+        figures.find(|other| {
+            other.name == figure.name && (other.labels == figure.labels || other.labels == of_model)
+        })
     };
     emu.figures.iter().filter_map(|figure| Some(ratio(&emu.plan, figure, same(figure)?))).collect()
 }
@@ -127,6 +132,16 @@ mod tests {
         Summary { plan: "p".into(), figures: samples.figures(), ..Summary::default() }
     }
 
+    /// Stock's figures over emulated wires beside those of its model.
+    fn ratios_of_stock() -> Vec<Ratio> {
+        let [emu, sim] = [("stock", 2.0), ("stock-model", 3.0)].map(|(transport, value)| {
+            let mut samples = RunSamples::default();
+            samples.add(0, "echo_ms", &labels([("transport", transport)]), "ms", &[value]);
+            Summary { figures: samples.figures(), ..Summary::default() }
+        });
+        compare(&emu, &sim)
+    }
+
     #[test]
     fn quantiles_of_the_same_figure_are_compared() {
         let mut sim = summary(&[95.0, 105.0, 140.0]);
@@ -137,6 +152,8 @@ mod tests {
         assert!(echo.is_near && ratios[1].is_near && ratios[1].sim_over_emu_p50.is_none());
         assert!(text(&ratios).ends_with("2 of 2 are near: within 10 % at the median and 20 % at p90\n"));
         assert!(!compare(&summary(&[90.0, 100.0, 120.0]), &summary(&[95.0, 111.0, 120.0]))[0].is_near);
+        let stock = ratios_of_stock();
+        assert_eq!((stock.len(), stock[0].sim_over_emu_p50), (1, Some(1.5)));
         // What only one of them has is not compared.
         sim.figures.remove(0);
         assert_eq!(compare(&summary(&[1.0]), &sim).len(), 1);

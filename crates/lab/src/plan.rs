@@ -19,6 +19,7 @@ mod grid_cases;
 pub(crate) mod hosts;
 mod load;
 mod model;
+mod modelled;
 mod network;
 mod sample;
 mod shares;
@@ -45,6 +46,7 @@ pub use load::Loaded;
 #[cfg(test)]
 pub(crate) use load::parse;
 pub use model::{Arm, Compare, Comparison, Known, Plan, Plot, Statistic, Target};
+pub(crate) use modelled::of_model;
 pub use network::{Bottleneck, Change, Phase, Relay, Tor, TorArm, Way, WireGroup, WirePair};
 pub use shipped::{Shipped, shipped};
 pub use view::View;

@@ -10,6 +10,8 @@ use super::setting::{Setting, count, find_of_transport, flag, flag_or_auto, item
 
 /// More shards than this would only hand cells to and fro.
 pub const SHARDS_MAX: u32 = 64;
+/// The longest interval between two runs of KIST (stock's `KISTSchedRunInterval`).
+const KIST_INTERVAL_MAX_MS: u64 = 100;
 /// How soon a cell counts half for the scheduler `ewma`; stock Tor's default.
 const EWMA_HALF_LIFE: Duration = Duration::from_secs(30);
 
@@ -117,10 +119,16 @@ fn udp_port(text: &str) -> Result<UdpPort, String> {
 }
 
 fn scheduler(text: &str) -> Result<Scheduler, String> {
-    match text.to_ascii_lowercase().as_str() {
-        "round-robin" => Ok(Scheduler::RoundRobin),
-        "ewma" => Ok(Scheduler::Ewma { half_life: EWMA_HALF_LIFE }),
-        "kist" => Ok(Scheduler::Kist { half_life: EWMA_HALF_LIFE }),
+    let kist = |interval| Scheduler::Kist { half_life: EWMA_HALF_LIFE, interval };
+    let lower = text.to_ascii_lowercase();
+    match lower.split_whitespace().collect::<Vec<_>>()[..] {
+        ["round-robin"] => Ok(Scheduler::RoundRobin),
+        ["ewma"] => Ok(Scheduler::Ewma { half_life: EWMA_HALF_LIFE }),
+        ["kist"] => Ok(kist(Duration::ZERO)),
+        ["kist", interval] => match interval.parse() {
+            Ok(ms) if (1..=KIST_INTERVAL_MAX_MS).contains(&ms) => Ok(kist(Duration::from_millis(ms))),
+            _ => Err(format!("`{interval}` is no interval of 1 to {KIST_INTERVAL_MAX_MS} milliseconds")),
+        },
         _ => Err(format!("`{text}` is none of round-robin, ewma and kist")),
     }
 }

@@ -2,6 +2,8 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use heddle_relay::Scheduler;
+use heddle_seam::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
@@ -185,6 +187,12 @@ fn options_of_our_own_are_read_in_any_case() {
         assert_eq!(relay(&format!("HeddleHopCredit {value}")).heddle.hop_credit.to_string(), wanted);
     }
     assert_ne!(relay("HeddleScheduler ewma").heddle.scheduler, plain.scheduler);
+    for (value, interval_ms) in [("kist", 0), ("KIST 10", 10)] {
+        let scheduler = relay(&format!("HeddleScheduler {value}")).heddle.scheduler;
+        assert!(
+            matches!(scheduler, Scheduler::Kist { interval, .. } if interval == Duration::from_millis(interval_ms))
+        );
+    }
     let options = relay("heddlequiccongestioncontrol BBR\nHeddleTCPCongestionControl reno");
     let chosen = [("HeddleQUICCongestionControl", "bbr"), ("HeddleTCPCongestionControl", "reno")];
     assert_eq!(options.heddle.chosen, chosen.into());
@@ -295,6 +303,7 @@ fn every_error_names_its_line_and_the_mend() {
             "torrc:1: HeddleUDPPort: there are not 2 ports above 65534 for all shards and transports; lower it",
         ),
         ("HeddleScheduler fifo", "torrc:1: HeddleScheduler: `fifo` is none of round-robin, ewma and kist"),
+        ("HeddleScheduler kist 0", "torrc:1: HeddleScheduler: `0` is no interval of 1 to 100 milliseconds"),
         (
             "HeddleQUICCongestionControl reno",
             "torrc:1: HeddleQUICCongestionControl: `reno` is none of auto, shared, cubic, bbr",

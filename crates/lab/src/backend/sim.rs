@@ -13,7 +13,6 @@ mod telling;
 mod torrc;
 mod world;
 
-use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant as Real};
@@ -24,14 +23,12 @@ use heddle_netem::{DirectionStats, DropReason, Step};
 use heddle_relay::{Relay, RelayStats};
 use heddle_seam::time::Instant;
 use heddle_sim::HostId;
-use toml::Spanned;
 
 use super::virtual_clock::VirtualClock;
 use super::{
     BUILDING_MAX, Backend, BackendReport, Built, Circuit, CircuitOrder, Deployment, Log, OPEN_MAX, Outcome,
     Source, SourceId, Testbed, WireFlow,
 };
-use crate::arm::Transport;
 use crate::capture::Capture;
 use crate::error::{Error, Result};
 use crate::machine::usage::Usage;
@@ -59,6 +56,10 @@ const SETTINGS: [&str; 5] = [
     "onion proxies are Heddle's",
     "all relays are known from the start, and nothing is fetched from directories",
 ];
+
+/// What it says where a plan has stock Tor.
+const STOCK_MODEL_SETTING: &str =
+    "stock relays are a model: Heddle's over TLS with Nagle's algorithm and KIST's interval of 10 ms";
 
 /// Hosts in virtual time.
 #[derive(Debug)]
@@ -124,24 +125,12 @@ fn of_arm(name: &str, error: Error) -> Error {
 
 /// What an arm of a network needs that there is not, to be read after the arm's name.
 fn lacking(tor: &Tor, arm: &TorArm) -> Option<&'static str> {
-    let is_stock = |name: &String| {
-        let mut relays = tor.relays.iter().map(Spanned::as_ref);
-        let relay = relays.find(|relay| relay.name == *name);
-        relay.is_some_and(|relay| arm.transport_of(relay) == Transport::Stock)
-    };
-    let clients = tor.clients.iter().map(Spanned::as_ref).filter(|_| !arm.stand_ins);
     for phase in tor.phases_of(arm, 0) {
         if phase.sockets.is_some() {
             return Some("looks at the sockets of kernels, which the backend sim has not; run it on emu");
         }
         if phase.attack || phase.attack_early {
             return Some("has attackers, and the backend sim has none; run it on emu");
-        }
-        let mut of_phase = clients.clone().filter(|client| phase.builds_for(&client.name));
-        if of_phase.any(|client| phase.path_of(client).iter().any(is_stock)) {
-            return Some(
-                "runs stock Tor, which does not run in virtual time; name others with --arms, or run it on emu",
-            );
         }
     }
     None
@@ -435,7 +424,8 @@ impl Testbed for Hosts {
             .then(|| format!("{overfull} packets found the bound of packets on their way reached"))
             .into_iter()
             .collect();
-        let settings = BTreeSet::from(SETTINGS.map(str::to_owned));
+        let of_model = self.world.has_stock_model.then_some(STOCK_MODEL_SETTING);
+        let settings = SETTINGS.into_iter().chain(of_model).map(str::to_owned).collect();
         let trace = Some(sim.trace_hash().to_string());
         Ok(BackendReport { reasons, settings, trace, ..BackendReport::default() })
     }

@@ -90,7 +90,9 @@ pub(super) fn run_with(
     on_results: OnResults<'_>,
 ) -> Result<Summary> {
     let loaded = &options.loaded;
-    let plan = &loaded.plan.with_arms(&options.arms)?.with_phases(&options.phases)?;
+    let is_virtual = backend.clock().is_some();
+    let chosen = loaded.plan.with_arms(&options.arms)?.with_phases(&options.phases)?;
+    let plan = &if is_virtual { chosen.with_stock_modelled() } else { chosen };
     let (runs, seed) = runs_and_seed(options.runs, options.seed, plan)?;
     check_trace(options, plan, runs)?;
     check_arms(plan, backend, seed)?;
@@ -103,7 +105,6 @@ pub(super) fn run_with(
     let made = earlier.summary.seeds.len();
     let (begun, quiet) = (Instant::now(), LoadReading::now());
     let to_make = runs.saturating_sub(made);
-    let is_virtual = backend.clock().is_some();
     let budget = if is_virtual { WITHOUT_BUDGET } else { budget(&loaded.plan, plan, to_make)? };
     let end = begun + budget;
     let screen = Screen::new(begun, estimate(plan) * to_make as u32, backend.clock());

@@ -62,6 +62,7 @@ use crate::links::{Crossings, Dials, Links};
 use crate::memory::{Buffers, QUESTION_BYTES};
 use crate::message::Event;
 use crate::rates::Rates;
+use crate::scheduler::Runs;
 use crate::stats::Meter;
 use crate::table::Table;
 use heddle_proto::crypto::onionskin::OnionKeys;
@@ -111,6 +112,7 @@ pub(super) struct Core {
     streams: Streams,
     sessions: Sessions,
     rates: Rates,
+    runs: Runs,
     probe: Option<Probe>,
     meter: Meter,
     /// What is forced at places, while somebody wants that.
@@ -154,6 +156,7 @@ impl Core {
             streams: Streams::default(),
             sessions: Sessions::new(config.max_queue_bytes),
             rates: Rates::new(&config),
+            runs: config.scheduler.runs(),
             probe: None,
             meter: Meter::new(transports),
             forced: None,

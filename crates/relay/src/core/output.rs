@@ -15,9 +15,26 @@ impl Core {
         self.table.list(link);
     }
 
-    /// Cells that a channel sends before it is another link's turn.
+    /// Cells that a channel sends before it is another link's turn: none between two runs of the scheduler.
     pub fn cells_of_choice(&self) -> usize {
-        self.config.scheduler.cells_of_choice()
+        if self.runs.is_on(self.now) { self.config.scheduler.cells_of_choice() } else { 0 }
+    }
+
+    /// The channel sent what it might, and may have more. Whether that waits for the next run of the scheduler.
+    pub fn waits_for_run(&mut self, link: LinkKey, cells: usize) -> bool {
+        if cells > 0 {
+            self.runs.note(self.now);
+        }
+        let waits = !self.runs.is_on(self.now) && self.has_output(link);
+        if waits {
+            self.runs.wait(link);
+        }
+        waits
+    }
+
+    /// Channels whose cells waited for a run send them, if it is time.
+    pub(super) fn list_for_run(&mut self) {
+        self.runs.take_due(self.now).for_each(|link| self.table.list(link));
     }
 
     pub fn has_output(&self, link: LinkKey) -> bool {

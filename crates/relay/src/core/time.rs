@@ -10,7 +10,7 @@ impl Core {
         let unread = self.streams.has_unread().then_some(self.now);
         let late = self.jobs.next_late();
         let session = self.sessions.next_timeout();
-        [self.rates.waiting_until(), self.streams.next_wake(), session, unread, late]
+        [self.rates.waiting_until(), self.runs.next(), self.streams.next_wake(), session, unread, late]
             .into_iter()
             .flatten()
             .min()
@@ -19,6 +19,7 @@ impl Core {
     /// Streams that waited go on, and onionskins wait no longer than they may.
     pub fn on_timeout(&mut self) {
         self.refuse_late_onionskins();
+        self.list_for_run();
         self.wake_streams();
         self.wake_sessions();
         self.go_on_reading();

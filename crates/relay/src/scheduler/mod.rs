@@ -4,11 +4,13 @@
 
 mod ewma;
 mod round_robin;
+mod runs;
 mod turn;
 
 use ewma::Ewma;
 use heddle_seam::time::{Duration, Instant};
 use round_robin::RoundRobin;
+pub(super) use runs::Runs;
 pub(super) use turn::{Activity, CircuitScheduler, Turn};
 
 /// The schedulers, by name in torrc and plans.
@@ -26,13 +28,24 @@ pub enum Scheduler {
     /// cell, and here it holds for eight. Its other half, that no
     /// more is written than the kernel sends soon, holds for every scheduler here
     /// (`heddle_proto::channel::Channel::handle_window`), and without its tick.
-    Kist { half_life: Duration },
+    ///
+    /// With an `interval` that is not zero channels send in runs that are so far apart, as stock's do
+    /// (`KISTSchedRunInterval`), which no transport but TLS has: a model of stock, for experiments.
+    Kist { half_life: Duration, interval: Duration },
 }
 
 impl Scheduler {
     /// Whether links are served by what their lanes sent, or in the order in which they came.
     pub(super) fn chooses_links(self) -> bool {
         matches!(self, Scheduler::Kist { .. })
+    }
+
+    /// When channels may send.
+    pub(super) fn runs(self) -> Runs {
+        Runs::new(match self {
+            Scheduler::Kist { interval, .. } => interval,
+            Scheduler::RoundRobin | Scheduler::Ewma { .. } => Duration::ZERO,
+        })
     }
 
     /// Cells that a channel sends before links are chosen among again.
@@ -53,7 +66,7 @@ impl LinkScheduler {
     pub fn new(scheduler: Scheduler) -> Self {
         match scheduler {
             Scheduler::RoundRobin => LinkScheduler::RoundRobin(RoundRobin::default()),
-            Scheduler::Ewma { half_life } | Scheduler::Kist { half_life } => {
+            Scheduler::Ewma { half_life } | Scheduler::Kist { half_life, .. } => {
                 LinkScheduler::Ewma(Ewma::new(half_life))
             }
         }

@@ -148,6 +148,7 @@ impl Carrier {
         let cells_max = core.cells_of_choice();
         let cells = core.fill(link, self.channel.as_mut(), cells_max);
         core.count_cells_out(CHANNELS, cells);
+        let waits_for_run = core.waits_for_run(link, cells);
         let more = self.channel.poll_transmit(now, out);
         self.has_passed |= !out.is_empty();
         self.writable = self.writable.saturating_sub(out.len());
@@ -157,12 +158,12 @@ impl Carrier {
         let waiting = more || core.has_output(link);
         let throttled = waiting && allowed < self.writable + out.len();
         let share_taken = throttled && !out.is_empty();
-        if share_taken || cells == cells_max {
+        if share_taken || cells > 0 && cells == cells_max {
             // The others come first; whether anything is left is seen then.
             core.list(link);
         }
         let may_read = !self.limited || core.allowance(Direction::Read) > 0;
-        self.tell_interest(core, now, may_read, waiting && !throttled);
+        self.tell_interest(core, now, may_read, (more || waiting && !waits_for_run) && !throttled);
         self.tell_kept(core);
         self.tell_state(core);
         if throttled && !share_taken {

@@ -37,7 +37,7 @@ impl World {
     fn new(seed: u64) -> Self {
         let scheduler = match seed % 2 {
             0 => Scheduler::RoundRobin,
-            _ => Scheduler::Kist { half_life: Duration::from_secs(30) },
+            _ => Scheduler::Kist { half_life: Duration::from_secs(30), interval: Duration::ZERO },
         };
         let mut world = World {
             rng: Seed::from_number(seed).child("table", 0).rng(),

@@ -24,6 +24,7 @@ mod poisoned;
 mod pressure;
 mod random;
 mod rates;
+mod runs;
 mod secrets;
 mod shards;
 mod shares;

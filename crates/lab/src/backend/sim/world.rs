@@ -3,6 +3,7 @@
 //! Each host has a server, a node with programs that take its kernel, a node for datagrams, and where a client is an
 //! onion proxy with programs that go over its circuits. A relay's shards are before all of these.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -35,6 +36,10 @@ use crate::traffic::sunk::Sunk;
 const SERVER_PORT: u16 = 80;
 /// The one line of a plan for clients that means something here: stock Tor does not know it.
 const FORWARDS: &str = "HeddleForwardDatagrams 1";
+/// What there is of stock Tor here: Heddle's relay over TLS with what stock does otherwise on a wire. It leaves Nagle's
+/// algorithm on, and its scheduler runs each 10 ms (`KISTSchedRunInterval`) and orders circuits by EWMA. The rest of it
+/// is Heddle's.
+const STOCK_MODEL: [&str; 3] = ["HeddleTransports tls", "HeddleTCPNoDelay 0", "HeddleScheduler kist 10"];
 /// How long a packet takes from a host to itself.
 const LOOPBACK: Duration = Duration::from_micros(10);
 
@@ -43,6 +48,8 @@ pub(super) struct World {
     pub(super) sim: Simulation<RelayLanguage>,
     pub(super) hosts: BTreeMap<String, Place>,
     pub(super) params: Arc<NetworkParams>,
+    /// Whether relays of it stand for stock Tor's.
+    pub(super) has_stock_model: bool,
     /// Tells others how much time has passed.
     clock: Rc<VirtualClock>,
 }
@@ -69,7 +76,8 @@ impl Place {
 /// What was placed on a host.
 #[derive(Default)]
 struct Wanted<'a> {
-    relay: Option<(bool, &'a [String])>,
+    /// Whether it exits, and its torrc.
+    relay: Option<(bool, Cow<'a, [String]>)>,
     client: Option<Client>,
 }
 
@@ -106,7 +114,8 @@ impl World {
         }
         let relays: Vec<RelayHost> = hosts.values().filter_map(|place| place.relay.clone()).collect();
         introduce(&mut sim, relays.iter());
-        Ok(World { sim, hosts, params: Arc::new(params), clock })
+        let has_stock_model = deployment.programs.iter().any(|placed| is_stock(&placed.role));
+        Ok(World { sim, hosts, params: Arc::new(params), has_stock_model, clock })
     }
 
     /// Has all that happens written down, of hosts that this network has.
@@ -144,6 +153,10 @@ impl World {
     }
 }
 
+fn is_stock(role: &Role) -> bool {
+    matches!(role, Role::Relay { program: Program::Stock, .. })
+}
+
 /// What is wanted of each host, and what the consensus asks for.
 fn wanted(deployment: &Deployment) -> Result<(BTreeMap<&str, Wanted<'_>>, NetworkParams)> {
     let mut wanted: BTreeMap<&str, Wanted<'_>> = BTreeMap::new();
@@ -152,9 +165,11 @@ fn wanted(deployment: &Deployment) -> Result<(BTreeMap<&str, Wanted<'_>>, Networ
         let of = wanted.entry(&placed.host).or_default();
         match &placed.role {
             Role::Authorities { torrc } => asked = params(torrc)?,
-            // It carries nothing: plans with circuits over stock relays were refused.
-            Role::Relay { program: Program::Stock, .. } => {}
-            Role::Relay { program: Program::Heddle, exit, torrc } => of.relay = Some((*exit, torrc)),
+            Role::Relay { program: Program::Stock, exit, torrc } => {
+                let model = STOCK_MODEL.map(str::to_owned).into_iter();
+                of.relay = Some((*exit, model.chain(torrc.iter().cloned()).collect()));
+            }
+            Role::Relay { program: Program::Heddle, exit, torrc } => of.relay = Some((*exit, torrc.into())),
             Role::OnionProxy { torrc } => {
                 let (known, others): (Vec<&String>, _) = torrc.iter().partition(|line| *line == FORWARDS);
                 others.first().map_or(Ok(()), |line| Err(unknown("clients", line)))?;
@@ -193,7 +208,7 @@ impl Making<'_> {
         let sunk = Arc::new(Sunk::default());
         let nodes = self.nodes(sim, wanted.client, &sunk);
         let mut kernel = kernel(host, self.settings)?;
-        let (id, relay) = match wanted.relay {
+        let (id, relay) = match &wanted.relay {
             None => {
                 // Stock onion proxies leave Nagle's algorithm on; what servers and programs set is without.
                 kernel.nagle = wanted.client.is_some();
@@ -204,7 +219,7 @@ impl Making<'_> {
                 (sim.add_host_with(host, kernel), None)
             }
             Some((exits, torrc)) => {
-                let torrc = torrc::options(torrc, exits)?;
+                let torrc = torrc::options(torrc, *exits)?;
                 kernel.nagle = !torrc.heddle.tcp_no_delay;
                 let options = RelayOptions { addr, torrc, params: self.params.clone() };
                 let mut made = MadeRelay::new(sim, self.relays, options);
@@ -247,8 +262,8 @@ impl Making<'_> {
 /// Looks whether everything of a deployment is there in virtual time.
 pub(super) fn check(deployment: &Deployment) -> Result<()> {
     let (wanted, _) = wanted(deployment)?;
-    for (exits, torrc) in wanted.values().filter_map(|wanted| wanted.relay) {
-        torrc::options(torrc, exits)?;
+    for (exits, torrc) in wanted.values().filter_map(|wanted| wanted.relay.as_ref()) {
+        torrc::options(torrc, *exits)?;
     }
     let network = &deployment.network;
     network.hosts.iter().try_for_each(|host| kernel(host, &network.kernel).map(drop))

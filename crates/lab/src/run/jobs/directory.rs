@@ -108,7 +108,7 @@ pub fn write_jobs(options: &RunOptions) -> Result<Vec<Job>> {
         ));
     }
     let loaded = &options.loaded;
-    let plan = loaded.plan.with_arms(&options.arms)?.with_phases(&options.phases)?;
+    let plan = loaded.plan.with_arms(&options.arms)?.with_phases(&options.phases)?.with_stock_modelled();
     let (runs, seed) = runs_and_seed(options.runs, options.seed, &plan)?;
     check_arms(&plan, &Sim::traced(None), seed)?;
     let order = Order {
@@ -177,7 +177,7 @@ impl Jobs {
             return Err(wrong(format!("{} is another plan than its jobs are of", file.display())));
         }
         loaded.set.clone_from(&order.set);
-        let plan = loaded.plan.with_arms(&order.arms)?.with_phases(&order.phases)?;
+        let plan = loaded.plan.with_arms(&order.arms)?.with_phases(&order.phases)?.with_stock_modelled();
         runs_and_seed(Some(order.runs), Some(order.seed), &plan).map_err(|error| wrong(error.to_string()))?;
         if names_of_arms(&plan) != order.arms || order.jobs() != jobs {
             return Err(wrong("its jobs are not those of its arms and runs".into()));
