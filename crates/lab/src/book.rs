@@ -7,6 +7,7 @@
 //! 4. `papers.toml` lists what the papers have, and where it is here.
 //! 5. [`draw()`] makes the pages and the README's table anew, and tells which of them are not what the records say.
 
+mod beside;
 mod draw;
 mod markdown;
 mod measure;
@@ -78,6 +79,8 @@ pub struct Wanted {
     pub command: String,
     /// About how long it takes.
     pub minutes: u64,
+    /// The measurement over emulated wires of which this is the same in virtual time: then its page shows both.
+    pub beside: Option<String>,
     /// The figures that its page shows, besides bounds and known values.
     #[serde(default)]
     pub figures: Vec<String>,
@@ -155,6 +158,16 @@ impl Book {
             {
                 return Err(format!(
                     "measurement {:?}: its command begins with demo, bench or lab run, and has no --out",
+                    wanted.name
+                ));
+            }
+        }
+        let of_emu = |name: &str| self.wanted(name).is_some_and(|wanted| !wanted.is_in_virtual_time());
+        let besides = self.measurements.iter().filter_map(|wanted| Some((wanted, wanted.beside.as_deref()?)));
+        for (wanted, beside) in besides {
+            if !wanted.is_in_virtual_time() || !of_emu(beside) {
+                return Err(format!(
+                    "measurement {:?}: beside is for one in virtual time, and names one over emulated wires",
                     wanted.name
                 ));
             }

@@ -10,8 +10,8 @@ use crate::results::Summary;
 use crate::run::{BackendKind, RunOptions};
 
 /// By how much the median may be off before somebody has to say why, and by how much the 90th percentile.
-const MEDIAN_WITHIN: f64 = 0.10;
-const P90_WITHIN: f64 = 0.20;
+pub(crate) const MEDIAN_WITHIN: f64 = 0.10;
+pub(crate) const P90_WITHIN: f64 = 0.20;
 
 /// One figure in both.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -62,20 +62,24 @@ pub fn measure(options: &RunOptions, on_remark: &mut dyn FnMut(&str)) -> Result<
         Ok(summary)
     };
     let (emu, sim) = (on(BackendKind::Emu, "emu")?, on(BackendKind::Sim, "sim")?);
-    Ok(compare(&emu, &sim))
+    Ok(compare_summaries(&emu, &sim))
 }
 
-/// Compares the figures that both have, in their order.
-fn compare(emu: &Summary, sim: &Summary) -> Vec<Ratio> {
+fn compare_summaries(emu: &Summary, sim: &Summary) -> Vec<Ratio> {
+    compare(&emu.plan, emu.figures.iter(), &sim.figures.iter().collect::<Vec<_>>())
+}
+
+/// Compares the figures that both have, in their order over emulated wires.
+pub(crate) fn compare<'a>(plan: &str, emu: impl Iterator<Item = &'a Figure>, sim: &[&Figure]) -> Vec<Ratio> {
     let same = |figure: &Figure| {
-        let mut figures = sim.figures.iter();
+        let mut figures = sim.iter();
         // Where there is no stock Tor, its model has its place.
         let of_model = of_model(&figure.labels);
         figures.find(|other| {
             other.name == figure.name && (other.labels == figure.labels || other.labels == of_model)
         })
     };
-    emu.figures.iter().filter_map(|figure| Some(ratio(&emu.plan, figure, same(figure)?))).collect()
+    emu.filter_map(|figure| Some(ratio(plan, figure, same(figure)?))).collect()
 }
 
 fn ratio(plan: &str, emu: &Figure, sim: &Figure) -> Ratio {
@@ -139,23 +143,25 @@ mod tests {
             samples.add(0, "echo_ms", &labels([("transport", transport)]), "ms", &[value]);
             Summary { figures: samples.figures(), ..Summary::default() }
         });
-        compare(&emu, &sim)
+        compare_summaries(&emu, &sim)
     }
 
     #[test]
     fn quantiles_of_the_same_figure_are_compared() {
         let mut sim = summary(&[95.0, 105.0, 140.0]);
-        let ratios = compare(&summary(&[90.0, 100.0, 120.0]), &sim);
+        let ratios = compare_summaries(&summary(&[90.0, 100.0, 120.0]), &sim);
         assert_eq!(ratios.len(), 2);
         let echo = &ratios[0];
         assert_eq!((echo.p50, echo.n, echo.sim_over_emu_p50), ([100.0, 105.0], [3, 3], Some(1.05)));
         assert!(echo.is_near && ratios[1].is_near && ratios[1].sim_over_emu_p50.is_none());
         assert!(text(&ratios).ends_with("2 of 2 are near: within 10 % at the median and 20 % at p90\n"));
-        assert!(!compare(&summary(&[90.0, 100.0, 120.0]), &summary(&[95.0, 111.0, 120.0]))[0].is_near);
+        assert!(
+            !compare_summaries(&summary(&[90.0, 100.0, 120.0]), &summary(&[95.0, 111.0, 120.0]))[0].is_near
+        );
         let stock = ratios_of_stock();
         assert_eq!((stock.len(), stock[0].sim_over_emu_p50), (1, Some(1.5)));
         // What only one of them has is not compared.
         sim.figures.remove(0);
-        assert_eq!(compare(&summary(&[1.0]), &sim).len(), 1);
+        assert_eq!(compare_summaries(&summary(&[1.0]), &sim).len(), 1);
     }
 }

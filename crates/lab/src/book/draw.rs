@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::markdown::{self, arm_and_place, arms, cell, number, table};
 use super::record::{Kept, Record};
-use super::{Book, Page, Row, Wanted, papers};
+use super::{Book, Page, Row, Wanted, beside, papers};
 use crate::error::{Error, Result};
 use crate::figures::Labels;
 use crate::machine::conditions::Conditions;
@@ -62,6 +62,10 @@ fn wanted(book: &Book, root: &Path) -> Result<Vec<(PathBuf, String)>> {
     let mut files = Vec::new();
     for page in &book.pages {
         let of_page = records.iter().filter(|(wanted, _)| wanted.page == page.name);
+        let of_page = of_page.map(|(wanted, record)| {
+            let emu = wanted.beside.as_ref().and_then(|name| record_of(name));
+            (*wanted, record.as_ref(), emu)
+        });
         let of_paper = papers::text(&book.items, &page.name, &record_of);
         files.push((docs.join(format!("{}.md", page.name)), page_text(page, &of_paper, of_page)));
     }
@@ -102,8 +106,15 @@ fn overview(book: &Book, records: &[(&Wanted, Option<Record>)]) -> String {
                 Some(_) => format!("[`{0}`]({0}.json)", wanted.name),
                 None => format!("`{}`", wanted.name),
             };
+            let emu = wanted.beside.as_ref().and_then(|name| {
+                records.iter().find(|(other, _)| other.name == *name).and_then(|(_, emu)| emu.as_ref())
+            });
+            let told = |record: &Record| match emu {
+                Some(emu) if record.valid => beside::outcome(&beside::ratios(wanted, emu, record)),
+                _ => outcomes(wanted, record),
+            };
             let (command, commit, outcome) = match record {
-                Some(record) => (record.command.clone(), short(&record.commit), outcomes(wanted, record)),
+                Some(record) => (record.command.clone(), short(&record.commit), told(record)),
                 None => (format!("heddle {}", wanted.command), String::new(), "not measured".to_owned()),
             };
             vec![name, format!("[{page}]({}.md)", wanted.page), format!("`{command}`"), commit, outcome]
@@ -130,12 +141,12 @@ fn outcomes(wanted: &Wanted, record: &Record) -> String {
 fn page_text<'a>(
     page: &Page,
     of_paper: &str,
-    records: impl Iterator<Item = &'a (&'a Wanted, Option<Record>)>,
+    records: impl Iterator<Item = (&'a Wanted, Option<&'a Record>, Option<Record>)>,
 ) -> String {
     let mut text = heading(&page.title) + page.about.trim() + "\n\n" + of_paper;
-    for (wanted, record) in records {
+    for (wanted, record, emu) in records {
         match record {
-            Some(record) => text += &section(wanted, record),
+            Some(record) => text += &section(wanted, record, emu.as_ref()),
             None => {
                 text +=
                     &format!("## {}\n\n**Not measured** yet: `heddle {}`.\n\n", wanted.name, wanted.command);
@@ -145,8 +156,8 @@ fn page_text<'a>(
     text.trim_end().to_owned() + "\n"
 }
 
-/// What a page says of a measurement.
-fn section(wanted: &Wanted, record: &Record) -> String {
+/// What a page says of a measurement, and of the same over emulated wires if there is one.
+fn section(wanted: &Wanted, record: &Record, emu: Option<&Record>) -> String {
     let mut text = format!("## {}\n\n", record.title);
     text += &format!("[`{}`]({}.json): {}.\n", record.command, record.name, conditions(record));
     if !record.source.is_empty() {
@@ -159,6 +170,9 @@ fn section(wanted: &Wanted, record: &Record) -> String {
         text += &format!("Measured once more: {}.\n", record.repeated.join("; "));
     }
     text.push('\n');
+    if let Some(emu) = emu {
+        return text + &beside::text(&beside::ratios(wanted, emu, record), emu, record);
+    }
     let bounds = bounds(wanted, record);
     if !bounds.is_empty() {
         let head = ["bound", "ours", "", "whose"].map(str::to_owned);
