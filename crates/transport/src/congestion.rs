@@ -267,9 +267,10 @@ impl Shared {
             return PACKETS_OPEN;
         }
         let packets = self.regained.map_or(self.packets, |regained| self.packets.min(regained));
-        let Some((base, rtt)) = self.base.get().zip(self.rtt).filter(|_| self.tests.is_testing()) else {
+        let Some(((base, rtt), packets_max)) = self.base.get().zip(self.rtt).zip(self.tests.packets()) else {
             return packets;
         };
+        let packets = packets.min(packets_max);
         // As much as the path itself holds and delivers, and a little less.
         let held = packets * base.as_secs_f64() / rtt.max(base).as_secs_f64();
         let delivered = DELIVERED_PART * self.delivery.packets_in(base);

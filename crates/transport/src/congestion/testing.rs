@@ -28,6 +28,8 @@ pub(super) struct Tests {
 #[derive(Clone, Debug)]
 struct Test {
     rounds_left: u32,
+    /// It lets a part of no more packets through than these, which were in flight where the window was not used.
+    packets: f64,
     /// Whether its first round is over.
     is_drained: bool,
     /// The shortest queue that it saw.
@@ -41,6 +43,11 @@ impl Tests {
 
     pub(super) fn is_testing(&self) -> bool {
         self.running.is_some()
+    }
+
+    /// Of how many packets the one that is made now lets a part through, if there is one.
+    pub(super) fn packets(&self) -> Option<f64> {
+        self.running.as_ref().map(|test| test.packets)
     }
 
     /// What the one that is made now would find is no matter any more.
@@ -85,12 +92,17 @@ impl Shared {
         }
     }
 
-    /// Drains our queue; when we send too little to make one, this round has shown what there is without us.
+    /// Drains our queue; when we send less than a test lets through, this round has shown what there is without us.
+    ///
+    /// Who leaves window unused may all the same keep a queue as it is, if no less comes than the wire takes: behind a
+    /// wire that is as fast, for instance, whatever once filled the queue.
     pub(super) fn start_test(&mut self, now: Instant, queue: Duration, is_used: bool) {
-        if is_used {
-            let rounds_left = if self.blame.is_undecided() { TEST_ROUNDS_LOSSY } else { TEST_ROUNDS };
-            self.tests.running = Some(Test { rounds_left, is_drained: false, shortest: queue });
-        } else {
+        let rounds_left = if self.blame.is_undecided() { TEST_ROUNDS_LOSSY } else { TEST_ROUNDS };
+        let in_flight = self.round.in_flight_max as f64 / self.packet_bytes;
+        let packets = if is_used { f64::INFINITY } else { in_flight };
+        self.tests.running = Some(Test { rounds_left, packets, is_drained: false, shortest: queue });
+        if !is_used && in_flight <= self.window_packets() {
+            self.tests.running = None;
             self.tests.ended_at = now;
             self.on_tested(now, queue);
         }

@@ -244,3 +244,38 @@ fn the_breaker_counts_what_the_controller_is_not_told_of() {
     }
     assert_eq!(shared.window_packets(), PACKETS_OPEN);
 }
+
+/// A wire of a packet each millisecond behind one that is as fast: so much comes as leaves, whatever once filled the
+/// queue, and the window that it once took for its share is never used whole. All the same it is our queue.
+#[test]
+fn a_queue_that_only_stays_because_as_much_comes_as_leaves_is_found_to_be_ours() {
+    const MS: Duration = Duration::from_millis(1);
+    let start = Instant::ZERO + Duration::from_secs(1);
+    let mut shared = Shared::new(start, 1000, Duration::ZERO, Ceiling::default());
+    let bundle = Bundle::new(start, 200.0, 1.0, Curve::BESIDE_CUBIC);
+    (shared.mode, shared.packets) = (Mode::Contend(bundle), 200.0);
+    shared.on_probe(start, 51 * MS);
+    // When packets left and when they will have arrived; how many wait for room; when the wire is free again.
+    let (mut flight, mut waiting, mut free_at): (VecDeque<(Instant, Instant)>, _, _) =
+        (VecDeque::new(), 130, start);
+    let mut queue_ms = Vec::new();
+    for ms in 0..60_000 {
+        let now = start + ms * MS;
+        waiting += 1;
+        while let Some((sent, _)) = flight.pop_front_if(|(_, arrives)| *arrives <= now) {
+            shared.on_acked(now, sent, 1000);
+            shared.set_in_flight(1000 * flight.len() as u64);
+        }
+        while waiting > 0 && flight.len() < shared.window_packets() as usize {
+            waiting -= 1;
+            free_at = free_at.max(now) + MS;
+            shared.on_sent(now, 1000);
+            flight.push_back((now, free_at + 50 * MS));
+        }
+        queue_ms.push(free_at.since(now).as_secs_f64() * 1e3);
+    }
+    let mean = |queue: &[f64]| queue.iter().sum::<f64>() / queue.len() as f64;
+    let (first, last) = (mean(&queue_ms[..2000]), mean(&queue_ms[50_000..]));
+    assert!(first > 70.0, "{first} ms at first");
+    assert!(last < 10.0 && matches!(shared.mode, Mode::Delay), "{last} ms in the end");
+}
