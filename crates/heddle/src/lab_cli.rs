@@ -137,7 +137,8 @@ struct RunArgs {
     /// What hosts and wires are made of.
     #[arg(long, value_enum, default_value_t = Backend::Emu)]
     backend: Backend,
-    /// With --backend sim: links encrypt nothing, and all is as long as ever. For networks of many hosts; results say so.
+    /// With --backend sim: links encrypt nothing, and all is as long as ever. For networks of many hosts; results say
+    /// so.
     #[arg(long)]
     null_crypto: bool,
     /// How many runs, with --resume in all. Default: as the plan says.

@@ -2,11 +2,21 @@
 //! how many cells relays forward in a second of one core, `hosts` what time and memory networks of more and more hosts
 //! take, and without a name the names. Each takes minutes.
 
-use heddle_client::{CircuitNumber, ExchangeNumber, OnionProxy};
-use heddle_network::{Net, Plan, add_client_with, begin, build, download};
+use core::net::{IpAddr, Ipv4Addr};
+use heddle_client::{CircuitNumber, ExchangeNumber, Handshake, OnionProxy};
+use heddle_network::{
+    MadeRelay, Net, OR_PORT, Plan, RelayHost, RelayOptions, SERVER, SOURCE, add_client_with, begin, build,
+    download, introduce,
+};
+use heddle_relay::RelayLanguage;
+use heddle_seam::rng::Rng;
 use heddle_seam::time::Duration;
-use heddle_sim::{HostId, TraceHash, Wire};
+use heddle_sim::{AnyNode, Host, HostId, Internet, Options, Service, Simulation, TraceHash, Wire};
 use heddle_transport::{Ciphers, registry};
+
+/// The program's, because simulations allocate much.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Clients, each with two circuits that download at the same time.
 const CLIENTS: u16 = 4;
@@ -127,18 +137,142 @@ fn hops() {
     }
 }
 
+/// What a client downloads in a network of many hosts.
+const DOWNLOAD_BYTES: u64 = 100_000;
+
+/// A network of many hosts.
+struct Many {
+    sim: Simulation<RelayLanguage>,
+    relays: Vec<RelayHost>,
+    ciphers: Ciphers,
+}
+
+impl Many {
+    /// Relays that speak QUIC, a third of them exits, and a server.
+    fn new(relays: usize) -> Many {
+        let (seed, ciphers) = (17, heddle_nullcrypto::ciphers());
+        let wire = Wire { rate_bytes_per_s: Some(12_500_000), ..Wire::default() };
+        let mut sim = Simulation::new(seed, Options { default_wire: wire, ..Options::default() });
+        let relays: Vec<RelayHost> = (0..relays).map(|index| add_relay(&mut sim, index, ciphers)).collect();
+        introduce(&mut sim, relays.iter());
+        let internet = Internet::new(&[(SOURCE, Service::Source)]);
+        let ports = internet.ports();
+        let nodes: Vec<Box<dyn AnyNode<RelayLanguage>>> = vec![Box::new(internet)];
+        sim.add_host(Host { addrs: vec![SERVER], ports, nodes, beside: vec![], plain: true });
+        Many { sim, relays, ciphers }
+    }
+
+    /// A new client, which asks for a circuit.
+    fn add_client(&mut self, index: usize, chance: &mut Rng) -> (HostId, CircuitNumber) {
+        let client = add_client_with(&mut self.sim, index as u16, self.ciphers);
+        let exits = self.relays.len().div_ceil(3) as u64;
+        // No exit is guard or middle.
+        let other = |drawn: u64| 1 + 3 * (drawn / 2) as usize + (drawn % 2) as usize;
+        let others = 2 * (self.relays.len() / 3) as u64;
+        let (guard, exit) = (chance.below(others), 3 * chance.below(exits) as usize);
+        let middle = (guard + 1 + chance.below(others - 1)) % others;
+        let hop = |relay: usize| {
+            let congestion_control = relay == exit;
+            (self.relays[relay].hop.clone(), Handshake::NtorV3 { congestion_control })
+        };
+        let path = [other(guard), other(middle), exit].map(hop).to_vec();
+        let asked = self.sim.with(client, 0, |proxy: &mut OnionProxy, _| proxy.build(path));
+        (client, asked.expect("the path has relays"))
+    }
+}
+
+fn add_relay(sim: &mut Simulation<RelayLanguage>, index: usize, ciphers: Ciphers) -> RelayHost {
+    let addr = IpAddr::V4(Ipv4Addr::from(0x0a00_0001 + index as u32));
+    let mut options = RelayOptions { ciphers, ..RelayOptions::new(addr) };
+    options.torrc.heddle.transports = registry::named("quic").into_iter().collect();
+    if index.is_multiple_of(3) {
+        options.torrc.exit_relay = Some(true);
+        options.torrc.exit_policy = vec!["accept *:*".parse().expect("a rule of the grammar")];
+    }
+    let mut made = MadeRelay::new(sim, index, options);
+    let host = made.host(vec![OR_PORT], vec![]);
+    let host = sim.add_host(host);
+    made.settle(sim, host)
+}
+
+/// What a network of so many hosts takes. In the first minute of virtual time its clients ask for a circuit each, in
+/// the second they begin a download each, and half a minute later all is over.
+fn run_hosts(hosts: usize) {
+    let relays = (hosts / 20).max(6);
+    let clients = hosts - relays;
+    let step = Duration::from_secs(60) / clients as u32;
+    let nobody = Simulation::new(17, Options::default());
+    // Keys are made once in a process, and then the same are taken.
+    (0..relays).for_each(|index| drop(MadeRelay::new(&nobody, index, RelayOptions::new(SERVER))));
+    let before_s = cpu_s();
+
+    let mut many = Many::new(relays);
+    let mut chance = many.sim.seed().child("paths", 0).rng();
+    let mut circuits = Vec::new();
+    for index in 0..clients {
+        circuits.push(many.add_client(index, &mut chance));
+        many.sim.run_for(step);
+    }
+    let mut exchanges: Vec<(HostId, ExchangeNumber)> = Vec::new();
+    for (client, circuit) in circuits {
+        exchanges.push((client, begin(&mut many.sim, client, circuit, download(DOWNLOAD_BYTES))));
+        many.sim.run_for(step);
+    }
+    many.sim.run_for(Duration::from_secs(30));
+    let mut is_whole = |(client, exchange): &(HostId, ExchangeNumber)| {
+        let status = many.sim.with(*client, 0, |proxy: &mut OnionProxy, _| proxy.status(*exchange));
+        status.is_some_and(|status| status.received_bytes == DOWNLOAD_BYTES)
+    };
+    let whole = exchanges.iter().filter(|exchange| is_whole(exchange)).count();
+    let (cpu_s, resident_mib) = (cpu_s() - before_s, most_resident_mib());
+    println!(
+        "{hosts:>6} {relays:>7} {whole:>10} {cpu_s:>8.2} {:>12.2} {resident_mib:>8.1} {:>14.1}",
+        cpu_s * 1e3 / hosts as f64,
+        resident_mib * 1024.0 / hosts as f64,
+    );
+}
+
+/// The most memory that this process ever had.
+#[expect(clippy::disallowed_methods, reason = "the kernel tells it in a file")]
+fn most_resident_mib() -> f64 {
+    let text = std::fs::read_to_string("/proc/self/status").expect("Linux tells");
+    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")).and_then(|kib| kib.parse::<f64>().ok());
+    kib.expect("a number of kB") / 1024.0
+}
+
+/// Each network in a process of its own, because its memory is told.
+fn hosts() {
+    println!("clients and relays with null link cryptography, 20 hosts a relay; 150 s of virtual time");
+    println!(" hosts  relays  downloads   core s  ms for each  MiB most  KiB for each");
+    for hosts in ["100", "500", "1000", "5000"] {
+        let program = std::env::current_exe().expect("it runs");
+        let status = std::process::Command::new(program).args(["hosts-of", hosts]).status();
+        assert!(status.is_ok_and(|status| status.success()), "the network of {hosts} hosts failed");
+    }
+}
+
 #[allow(clippy::disallowed_methods, reason = "a program takes arguments")]
 fn main() {
     // What cargo adds begins with a dash.
-    match std::env::args().skip(1).find(|name| !name.starts_with('-')).as_deref() {
+    let mut args = std::env::args().skip(1).filter(|name| !name.starts_with('-'));
+    match args.next().as_deref() {
         Some("hops") => hops(),
-        // One of them by itself, for a profiler.
+        Some("hosts") => hosts(),
+        Some("hosts-of") => run_hosts(args.next().and_then(|hosts| hosts.parse().ok()).expect("how many")),
+        // One transport by itself, for a profiler.
         Some("one") => {
-            let over = std::env::args().nth(2).filter(|name| name != "tls");
+            let over = args.next().filter(|name| name != "tls");
             let run = measure(over.as_deref(), heddle_nullcrypto::ciphers());
-            println!("{} hops in {:.3} s of a core: {:.0} a second", run.hops, run.cpu_s, run.hops_per_s());
+            println!(
+                "{} hops in {:.3} s of a core: {:.0} a second; {}",
+                run.hops,
+                run.cpu_s,
+                run.hops_per_s(),
+                run.hash,
+            );
         }
         Some(other) => panic!("nothing is called {other}"),
-        None => println!("hops"),
+        None => println!("hops\nhosts"),
     }
 }
