@@ -15,9 +15,9 @@ use heddle_relay::{Relay, RelayConfig};
 use heddle_seam::node::{PortId, ShardId, StackId};
 use heddle_seam::rng::Entropy;
 use heddle_seam::stopwatch::Stopwatch;
-use heddle_transport::PaddingOptions;
+use heddle_transport::Ciphers;
 use heddle_transport::registry::{Chosen, EndpointSetup, Registered, SetupError};
-use heddle_transport::tls::TlsSetupError;
+use heddle_transport::tls::{TlsOptions, TlsSetupError};
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Instant;
@@ -41,6 +41,7 @@ pub struct Assembly<'a> {
     offload: bool,
     /// The instant of the system's clock that [`heddle_seam::time::Instant::ZERO`] stands for.
     anchor: Instant,
+    ciphers: Ciphers,
 }
 
 /// A UDP port of a shard, as its driver has it, and what is spoken there.
@@ -76,7 +77,13 @@ impl<'a> Assembly<'a> {
             chosen: &setup.options.heddle.chosen,
             offload: setup.options.heddle.udp_offload,
             anchor,
+            ciphers: Ciphers::default(),
         }
+    }
+
+    /// The same with links whose cryptography comes from elsewhere. The program keeps the default.
+    pub fn with_ciphers(self, ciphers: Ciphers) -> Self {
+        Assembly { ciphers, ..self }
     }
 
     /// Circuits that a shard takes at most.
@@ -99,7 +106,8 @@ impl<'a> Assembly<'a> {
     ) -> Result<Relay, AssemblyError> {
         let config = RelayConfig { shard: ShardId(number), ..self.config.clone() };
         let shown = Shown { keys: self.keys, certs: self.certs, addrs: &self.addrs };
-        let tls = transport(&shown, PaddingOptions::default(), chance("tls"));
+        let options = TlsOptions { ciphers: self.ciphers, ..TlsOptions::default() };
+        let tls = transport(&shown, options, chance("tls"));
         let endpoints: Result<Vec<_>, _> = ports
             .iter()
             .map(|offered| {
@@ -128,6 +136,7 @@ impl<'a> Assembly<'a> {
             anchor: self.anchor,
             offload: self.offload,
             queue_bytes_max: self.config.max_queue_bytes,
+            ciphers: self.ciphers,
             chosen: self.chosen,
             // The relay replaces the key with one of its own before it is offered.
             secret: &Zeroizing::new(entropy.rng().array()),

@@ -27,7 +27,7 @@ pub struct Shown<'a> {
 /// When the certificates do not fit TLS.
 pub fn transport(
     shown: &Shown<'_>,
-    padding: PaddingOptions,
+    options: TlsOptions,
     entropy: Box<dyn Entropy>,
 ) -> Result<TlsTransport, TlsSetupError> {
     let Shown { keys, certs, addrs } = *shown;
@@ -45,7 +45,6 @@ pub fn transport(
         private_key_der: Zeroizing::new(certs.tls_key_pkcs8().to_vec()),
         cert_der: certs.tls_cert_der().to_vec(),
     };
-    let options = TlsOptions { padding, ..TlsOptions::default() };
     TlsTransport::new(options, Some(TlsIdentity { link, key }), Arc::new(Judge), entropy)
 }
 

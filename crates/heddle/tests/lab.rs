@@ -113,6 +113,7 @@ fn mistakes_are_one_sentence() {
         (&["run", "short.toml", "--out", "out", "--set", "second=1"], "it lets you set seconds"),
         (&["run", "short.toml", "--out", "out", "--runs", "0"], "0 runs"),
         (&["run", "short.toml", "--out", "short.toml"], "while making short.toml"),
+        (&["run", "short.toml", "--out", "out", "--null-crypto"], "--null-crypto is of virtual time"),
         (&["report", "."], "while reading ./summary.json"),
         (&["report", ".", "."], "needs --out"),
     ] {

@@ -32,3 +32,15 @@ fn it_makes_keys_and_tells_what_is_wrong_with_a_torrc() {
         "{said}"
     );
 }
+
+/// Links without encryption are the laboratory's. Their tags say what they are, so whoever has the code has this text.
+#[test]
+fn it_has_no_code_for_links_that_do_not_encrypt() {
+    let has_it = |program| {
+        let bytes = fs::read(program).expect("it was built");
+        let tag = *b"null cryptograph";
+        bytes.windows(tag.len()).any(|text| text == tag)
+    };
+    assert!(!has_it(env!("CARGO_BIN_EXE_heddle-relay")));
+    assert!(has_it(env!("CARGO_BIN_EXE_heddle")), "the laboratory has it, so that the text tells something");
+}

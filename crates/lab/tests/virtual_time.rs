@@ -290,3 +290,21 @@ fn what_a_wire_shows_tells_circuits_apart_only_where_each_has_a_connection() {
         }
     }
 }
+
+/// Only what tells how it was made differs.
+#[test]
+fn links_that_do_not_encrypt_give_the_same_and_results_say_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let arms = &["tls", "quic"];
+    let real = in_virtual_time(dir.path(), EVERYTHING, arms, 3, "real").unwrap();
+    let wanted = Wanted { set: &[], arms, seed: 3, backend: BackendKind::SimNullCrypto };
+    let null = measured(dir.path(), EVERYTHING, &wanted, "null").unwrap();
+    assert_eq!(real.traces, null.traces);
+    let samples = |out: &str| std::fs::read(dir.path().join(out).join("samples.json")).unwrap();
+    assert_eq!(samples("real"), samples("null"));
+    let says_so = |summary: &Summary| {
+        let settings = summary.settings.values();
+        settings.filter(|of| of.iter().any(|line| line.starts_with("null link cryptography"))).count()
+    };
+    assert_eq!((says_so(&real), says_so(&null)), (0, 2));
+}

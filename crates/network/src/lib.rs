@@ -36,6 +36,7 @@ use heddle_seam::rng::{Repeatable, Seed};
 use heddle_seam::time::Duration;
 use heddle_sim::{AnyNode, Host, HostId, Internet, Service, Simulation, Wire, pattern};
 use heddle_torrc::Options;
+use heddle_transport::Ciphers;
 use heddle_transport::registry::Registered;
 use heddle_transport::tls::{TlsOptions, TlsTransport};
 use relay_options::open_exit;
@@ -81,6 +82,8 @@ pub struct Plan {
     pub transports: Vec<Vec<&'static Registered>>,
     /// A relay whose operator allows only so many bytes a second, and as many at once.
     pub slow: Option<(usize, u64)>,
+    /// Where the cryptography of all links comes from.
+    pub ciphers: Ciphers,
 }
 
 impl Default for Plan {
@@ -95,6 +98,7 @@ impl Default for Plan {
             unreachable: None,
             transports: vec![],
             slow: None,
+            ciphers: Ciphers::default(),
         }
     }
 }
@@ -136,7 +140,7 @@ impl Net {
         let relays: Vec<RelayHost> = relays.collect();
         introduce(&mut sim, relays.iter());
         let server = internet(&mut sim);
-        let client = add_client(&mut sim, 0);
+        let client = add_client_with(&mut sim, 0, plan.ciphers);
         Net { sim, relays, client, server, shards: plan.shards.clone() }
     }
 
@@ -313,22 +317,29 @@ fn internet<L: Language>(sim: &mut Simulation<L>) -> HostId {
 
 /// Adds an onion proxy.
 pub fn add_client<L: Language>(sim: &mut Simulation<L>, index: u8) -> HostId {
+    add_client_with(sim, index.into(), Ciphers::default())
+}
+
+/// Adds an onion proxy whose channels' cryptography comes from here.
+pub fn add_client_with<L: Language>(sim: &mut Simulation<L>, index: u16, ciphers: Ciphers) -> HostId {
     let seed = sim.seed().child("client", index.into());
-    let proxy = OnionProxy::new(Box::new(transport(&seed)), Arc::default(), &seed);
-    let addrs = vec![IpAddr::V4(Ipv4Addr::new(172, 16, 0, index + 1))];
+    let proxy = OnionProxy::new(Box::new(transport(&seed, ciphers)), Arc::default(), &seed);
+    let addrs = vec![IpAddr::V4(Ipv4Addr::from(0xac10_0001 + u32::from(index)))];
     let nodes: Vec<Box<dyn AnyNode<L>>> = vec![Box::new(proxy)];
     sim.add_host(Host { addrs, ports: vec![], nodes, beside: vec![], plain: false })
 }
 
 /// Channels of somebody without an identity: a client's, or an attacker's.
-pub fn transport(seed: &Seed) -> TlsTransport {
+pub fn transport(seed: &Seed, ciphers: Ciphers) -> TlsTransport {
     let entropy = Box::new(Repeatable::new(&seed.child("tls", 0)));
-    TlsTransport::new(TlsOptions::default(), None, Arc::new(Judge), entropy).expect("the options are good")
+    let options = TlsOptions { ciphers, ..TlsOptions::default() };
+    TlsTransport::new(options, None, Arc::new(Judge), entropy).expect("the options are good")
 }
 
 fn add_planned(sim: &mut Simulation<RelayLanguage>, plan: &Plan, index: usize) -> RelayHost {
     let addr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, index as u8 + 1));
-    let options = RelayOptions { addr, torrc: plan.torrc(index), params: plan.params.clone() };
+    let options =
+        RelayOptions { addr, torrc: plan.torrc(index), params: plan.params.clone(), ciphers: plan.ciphers };
     let mut made = MadeRelay::new(sim, index, options);
     let ports = if plan.unreachable == Some(index) { vec![] } else { vec![OR_PORT] };
     let host = made.host(ports, vec![]);

@@ -18,6 +18,7 @@ use heddle_seam::rng::{Entropy, Repeatable, Seed};
 use heddle_seam::stopwatch::Stopwatch;
 use heddle_sim::{AnyNode, Host, HostId, Simulation};
 use heddle_torrc::{Options, UdpPort};
+use heddle_transport::Ciphers;
 use std::sync::{Arc, LazyLock, Mutex};
 
 /// A relay of the network.
@@ -43,7 +44,7 @@ impl MadeRelay {
         let seed = sim.seed().child("relay", index as u64);
         let (ids, addr) = (identity.ids(), options.addr);
         let setup = setup(&options.torrc, addr, Limits::default());
-        let nodes = assemble(&setup, &identity.keys, &identity.certs, &seed);
+        let nodes = assemble(&setup, &identity.keys, &identity.certs, &seed, options.ciphers);
         let onion = NtorKeypair::generate(&mut seed.child("onion key", 0).rng());
         let hop = Hop {
             target: Target { rsa: ids.rsa, ed25519: Some(ids.ed25519), addrs: vec![(addr, OR_PORT).into()] },
@@ -117,8 +118,9 @@ pub(crate) fn assemble(
     keys: &RelayKeys,
     certs: &Arc<ChannelCerts>,
     seed: &Seed,
+    ciphers: Ciphers,
 ) -> Vec<Relay> {
-    let assembly = Assembly::new(setup, keys, certs, *ANCHOR);
+    let assembly = Assembly::new(setup, keys, certs, *ANCHOR).with_ciphers(ciphers);
     let mut relays: Vec<Relay> = Vec::new();
     for shard in 0..setup.shards {
         let seed = seed.child("shard", shard.into());

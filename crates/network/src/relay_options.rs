@@ -3,6 +3,7 @@
 use core::net::IpAddr;
 use heddle_proto::params::NetworkParams;
 use heddle_torrc::Options;
+use heddle_transport::Ciphers;
 
 /// What a relay is like.
 #[derive(Clone)]
@@ -12,12 +13,14 @@ pub struct RelayOptions {
     pub torrc: Options,
     /// What the consensus asks for.
     pub params: NetworkParams,
+    /// Where the cryptography of its links comes from, the same for all whom it meets.
+    pub ciphers: Ciphers,
 }
 
 impl RelayOptions {
     /// A relay as [`usual`] has it.
     pub fn new(addr: IpAddr) -> Self {
-        RelayOptions { addr, torrc: usual(), params: NetworkParams::default() }
+        RelayOptions { addr, torrc: usual(), params: NetworkParams::default(), ciphers: Ciphers::default() }
     }
 }
 

@@ -27,6 +27,7 @@ use heddle_seam::rng::{Entropy, Repeatable};
 use heddle_seam::time::{Duration, Instant, UnixTime};
 use heddle_sim::{AnyNode, Host, HostId, Internet, Options, Simulation, Wire};
 use heddle_torrc::Options as Torrc;
+use heddle_transport::Ciphers;
 use heddle_transport::registry::{Registered, TRANSPORTS};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, VecDeque};
@@ -495,7 +496,8 @@ impl Made {
         let node = |(number, relay)| -> Box<dyn AnyNode<WholeLanguage>> {
             Box::new(ShardNode { relay, number, control, carried: carried.clone() })
         };
-        let shards = (0..).zip(assemble(&setup, &keys, &certs, &seed)).map(node).collect();
+        let shards =
+            (0..).zip(assemble(&setup, &keys, &certs, &seed, Ciphers::default())).map(node).collect();
         let identity = Identity { keys, certs, files };
         let plane = setup.control_plane(identity, true, now_unix_s, Box::new(entropy));
         let control = Box::new(ControlNode::new(plane, carried));

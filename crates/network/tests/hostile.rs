@@ -11,6 +11,7 @@ use heddle_seam::node::{Node, SocketId};
 use heddle_seam::rng::{Rng, Seed};
 use heddle_seam::time::{Duration, Instant, UnixTime};
 use heddle_sim::{Host, HostId};
+use heddle_transport::Ciphers;
 use heddle_transport::tls::TlsTransport;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -56,7 +57,7 @@ impl Hostile {
         let to: SocketAddr = target.addrs[0];
         Hostile {
             attack,
-            transport: heddle_network::transport(seed),
+            transport: heddle_network::transport(seed, Ciphers::default()),
             target,
             channel: None,
             wall: UnixTime::default(),

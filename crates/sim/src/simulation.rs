@@ -155,7 +155,8 @@ pub(crate) enum Due<L: Language> {
     /// A stack sends packets, all as long as the first, but for the last.
     Packets(ActorId, u32, StackId, Vec<Vec<u8>>),
     Resolved(ActorId, u32, ResolveId, Result<Resolution, ResolveError>),
-    Computed(ActorId, u32, JobId, <L::Job as Job>::Result),
+    /// Boxed, because it is longer than all the others, which are moved more often.
+    Computed(ActorId, u32, JobId, Box<<L::Job as Job>::Result>),
     Message(ActorId, u32, ShardId, L::Message),
     /// Something happens on the wire of two hosts.
     Wires(HostPair, Instant),
@@ -515,7 +516,7 @@ impl<L: Language> Simulation<L> {
                 self.input(actor, Kind::Resolved, id.0, 0, Input::Resolved { id, answer })
             }
             Due::Computed(actor, _, id, result) => {
-                self.input(actor, Kind::Computed, id.0, 0, Input::Computed { id, result })
+                self.input(actor, Kind::Computed, id.0, 0, Input::Computed { id, result: *result })
             }
             Due::Message(actor, _, from, message) => {
                 let subject = u64::from(from.0);

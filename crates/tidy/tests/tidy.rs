@@ -155,6 +155,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("heddle-client", 3),
     ("heddle-forwarding", 2),
     ("heddle-transport", 3),
+    ("heddle-nullcrypto", 4),
     ("heddle-sctp", 2),
     ("heddle-proto", 1),
     ("heddle-seam", 0),
@@ -402,7 +403,7 @@ fn the_relay_alone_links_no_laboratory() {
     let root = tree::root();
     let (whole, alone) = (Graph::load(&root), Graph::load_without_defaults(&root));
     let (whole, linked) = (whole.linked_with("heddle"), alone.linked_with("heddle"));
-    for name in ["heddle-lab", "heddle-netem", "heddle-network", "heddle-sim"] {
+    for name in ["heddle-lab", "heddle-netem", "heddle-network", "heddle-nullcrypto", "heddle-sim"] {
         assert!(whole.contains(name) && !linked.contains(name), "{name} is the laboratory's");
     }
     let document = std::fs::read_to_string(root.join("docs/reference/dependencies.md"))

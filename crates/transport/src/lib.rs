@@ -6,6 +6,7 @@
 
 #[cfg(test)]
 mod attacked;
+mod ciphers;
 mod circuits;
 mod clock;
 mod congestion;
@@ -35,4 +36,5 @@ pub mod tcp_esp;
 mod timers;
 pub mod tls;
 
+pub use ciphers::Ciphers;
 pub use padding::PaddingOptions;

@@ -133,6 +133,7 @@ impl QuicEndpoint {
         let nobody = server_config(
             &key,
             [0; KEY_LEN],
+            options.ciphers,
             token_key.clone(),
             Watch::new(Gauge::new(options.anchor).into()),
         )?;

@@ -29,6 +29,7 @@ pub fn option(name: &str) -> Option<&'static TransportOption> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Ciphers;
     use heddle_proto::transport::TransportId;
     use heddle_seam::node::StackId;
     use heddle_seam::rng::Seed;
@@ -67,6 +68,7 @@ mod tests {
                         anchor: std::time::Instant::now(),
                         offload,
                         queue_bytes_max: 64 << 20,
+                        ciphers: Ciphers::default(),
                         chosen: &chosen,
                         secret: &Zeroizing::new([7; 32]),
                         stack: StackId(0),

@@ -1,5 +1,6 @@
 //! How an endpoint is set up, whichever transport it is of, and why it cannot be.
 
+use crate::Ciphers;
 use crate::silence::{DEAD_MIN, SUSPECT_MIN};
 use core::fmt;
 use heddle_proto::endpoint::Endpoint;
@@ -54,6 +55,7 @@ pub struct EndpointSetup<'a> {
     pub offload: bool,
     /// Bytes that the shard may hold in queues.
     pub queue_bytes_max: usize,
+    pub ciphers: Ciphers,
     pub chosen: &'a Chosen,
     /// What offers' key comes of, until [`Endpoint::set_key`].
     pub secret: &'a Zeroizing<[u8; 32]>,

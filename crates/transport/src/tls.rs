@@ -17,8 +17,8 @@ mod stream;
 
 pub use channel::TlsChannel;
 
-use crate::PaddingOptions;
 use crate::link::{LINK_PROTOCOLS, LinkConfig, LinkIdentity, PeerVerifier};
+use crate::{Ciphers, PaddingOptions};
 use channel::{Setup, Side};
 use config::WallClock;
 use core::fmt;
@@ -47,6 +47,7 @@ pub struct TlsOptions {
     pub link_protocols: Vec<u16>,
     /// Whether to speak TLS 1.3 besides 1.2, as stock relays do.
     pub tls13: bool,
+    pub ciphers: Ciphers,
 }
 
 impl Default for TlsOptions {
@@ -56,6 +57,7 @@ impl Default for TlsOptions {
             padding: PaddingOptions::default(),
             link_protocols: LINK_PROTOCOLS.to_vec(),
             tls13: true,
+            ciphers: Ciphers::default(),
         }
     }
 }

@@ -65,6 +65,8 @@ pub struct Host {
     /// Connections that strangers opened, in the order of their SYNs.
     backlog: VecDeque<ConnectionId>,
     resets: VecDeque<(SocketAddr, SocketAddr, Header)>,
+    /// Room for the payload of the segment that is being made.
+    payload: Vec<u8>,
 }
 
 struct Entry {
@@ -101,6 +103,7 @@ impl Host {
             timers: BTreeSet::new(),
             backlog: VecDeque::new(),
             resets: VecDeque::new(),
+            payload: Vec::new(),
         }
     }
 
@@ -290,11 +293,11 @@ impl Host {
                 self.ready.remove(&id);
                 continue;
             };
-            let mut payload = Vec::new();
-            if let Some(transmit) = entry.connection.poll_transmit(now, &mut payload) {
+            self.payload.clear();
+            if let Some(transmit) = entry.connection.poll_transmit(now, &mut self.payload) {
                 let shift = entry.connection.window_shifts().0;
                 let tcp = TcpHeader::truncate(&transmit.header, shift);
-                wire::emit(entry.local, entry.remote, transmit.ecn, &tcp, &payload, packet);
+                wire::emit(entry.local, entry.remote, transmit.ecn, &tcp, &self.payload, packet);
                 return true;
             }
             self.settle(id);
@@ -306,12 +309,15 @@ impl Host {
     fn settle(&mut self, id: ConnectionId) {
         self.ready.remove(&id);
         let Some(entry) = self.entries.get_mut(&id) else { return };
-        if let Some(timer) = entry.timer {
-            self.timers.remove(&(timer, id));
-        }
-        entry.timer = entry.connection.poll_timeout();
-        if let Some(timer) = entry.timer {
-            self.timers.insert((timer, id));
+        let timer = entry.connection.poll_timeout();
+        if entry.timer != timer {
+            if let Some(timer) = entry.timer {
+                self.timers.remove(&(timer, id));
+            }
+            entry.timer = timer;
+            if let Some(timer) = timer {
+                self.timers.insert((timer, id));
+            }
         }
         if entry.connection.is_closed() {
             // The pair is free for a new connection at once; the entry waits for the application.

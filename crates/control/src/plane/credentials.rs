@@ -12,6 +12,7 @@ use heddle_proto::params::NetworkParams;
 use heddle_relay::Control;
 use heddle_seam::rng::Entropy;
 use heddle_transport::PaddingOptions;
+use heddle_transport::tls::TlsOptions;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -137,7 +138,8 @@ impl Credentials {
     /// How a shard's channels are made from now on; those that are open go on as they are.
     pub fn transport(&mut self) -> Option<Control> {
         let shown = Shown { keys: &self.keys, certs: &self.certs, addrs: &self.addrs };
-        match transport(&shown, self.padding.clone(), self.entropy.branch()) {
+        let options = TlsOptions { padding: self.padding.clone(), ..TlsOptions::default() };
+        match transport(&shown, options, self.entropy.branch()) {
             Ok(transport) => Some(Control::Transport(Box::new(transport))),
             Err(error) => {
                 log::error!("New channels are made as before: {error}");

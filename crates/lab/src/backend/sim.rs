@@ -23,6 +23,7 @@ use heddle_netem::{DirectionStats, DropReason, Step};
 use heddle_relay::{Relay, RelayStats};
 use heddle_seam::time::Instant;
 use heddle_sim::HostId;
+use heddle_transport::Ciphers;
 
 use super::virtual_clock::VirtualClock;
 use super::{
@@ -60,6 +61,9 @@ const SETTINGS: [&str; 5] = [
 /// What it says where a plan has stock Tor.
 const STOCK_MODEL_SETTING: &str =
     "stock relays are a model: Heddle's over TLS with Nagle's algorithm and KIST's interval of 10 ms";
+/// The same of one whose links do not encrypt.
+const NULL_CRYPTO: &str =
+    "null link cryptography: records of TLS, QUIC and DTLS are as long as real ones, and not encrypted";
 
 /// Hosts in virtual time.
 #[derive(Debug)]
@@ -67,12 +71,32 @@ pub(crate) struct Sim {
     clock: Rc<VirtualClock>,
     /// Writes down what happens in the first network.
     trace: Option<Trace>,
+    encryption: Encryption,
+}
+
+/// What links do to the bytes that they carry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Encryption {
+    /// As the program does.
+    #[default]
+    Real,
+    /// Records as long as real ones, whose bytes are copied: for networks of many hosts.
+    Null,
+}
+
+impl Encryption {
+    fn ciphers(self) -> Ciphers {
+        match self {
+            Encryption::Real => Ciphers::default(),
+            Encryption::Null => heddle_nullcrypto::ciphers(),
+        }
+    }
 }
 
 impl Sim {
     /// One of whose first network there is a trace, if one is wanted.
-    pub(crate) fn traced(trace: Option<Trace>) -> Sim {
-        Sim { clock: Rc::default(), trace }
+    pub(crate) fn new(encryption: Encryption, trace: Option<Trace>) -> Sim {
+        Sim { clock: Rc::default(), trace, encryption }
     }
 }
 
@@ -101,12 +125,13 @@ impl Backend for Sim {
     }
 
     fn bring_up(&mut self, wanted: &Deployment, _on_step: &mut dyn FnMut(&str)) -> Result<Box<dyn Testbed>> {
-        let mut world = World::new(wanted, Rc::clone(&self.clock))?;
+        let mut world = World::new(wanted, Rc::clone(&self.clock), self.encryption.ciphers())?;
         if let Some(trace) = &self.trace {
             world.attach(trace, &wanted.network)?;
         }
         Ok(Box::new(Hosts {
             world,
+            encryption: self.encryption,
             circuits: Vec::new(),
             watched: Kept::default(),
             sources: Vec::new(),
@@ -139,6 +164,7 @@ fn lacking(tor: &Tor, arm: &TorArm) -> Option<&'static str> {
 /// Hosts that are up.
 struct Hosts {
     world: World,
+    encryption: Encryption,
     circuits: Vec<Opened>,
     /// What is kept of a wire.
     watched: Kept,
@@ -425,7 +451,8 @@ impl Testbed for Hosts {
             .into_iter()
             .collect();
         let of_model = self.world.has_stock_model.then_some(STOCK_MODEL_SETTING);
-        let settings = SETTINGS.into_iter().chain(of_model).map(str::to_owned).collect();
+        let null = (self.encryption == Encryption::Null).then_some(NULL_CRYPTO);
+        let settings = SETTINGS.into_iter().chain(of_model).chain(null).map(str::to_owned).collect();
         let trace = Some(sim.trace_hash().to_string());
         Ok(BackendReport { reasons, settings, trace, ..BackendReport::default() })
     }

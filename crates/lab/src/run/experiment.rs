@@ -15,7 +15,7 @@ use super::runs::Runs;
 use super::tor::ArmRun;
 use crate::backend::Backend;
 use crate::backend::emu::Emu;
-use crate::backend::sim::Sim;
+use crate::backend::sim::{Encryption, Sim};
 use crate::error::{Error, Result};
 use crate::machine::conditions::{LoadReading, commit};
 use crate::machine::interrupt;
@@ -61,6 +61,8 @@ pub enum BackendKind {
     Emu,
     /// Virtual time.
     Sim,
+    /// The same with links that do not encrypt, for networks of many hosts. Results say so.
+    SimNullCrypto,
 }
 
 /// Runs a plan over emulated wires, writes what it gave into the output directory, and hands it over: after an error or
@@ -75,7 +77,8 @@ pub fn run(options: &RunOptions, on_results: OnResults<'_>) -> Result<Summary> {
     interrupt::install()?;
     let mut backend: Box<dyn Backend> = match options.backend {
         BackendKind::Emu => Box::new(Emu { heddle: options.heddle.clone() }),
-        BackendKind::Sim => Box::new(Sim::traced(options.trace.clone())),
+        BackendKind::Sim => Box::new(Sim::new(Encryption::Real, options.trace.clone())),
+        BackendKind::SimNullCrypto => Box::new(Sim::new(Encryption::Null, options.trace.clone())),
     };
     // What is checked out later made none of the program that is running.
     run_with(options, backend.as_mut(), &commit(), on_results)
@@ -156,10 +159,10 @@ fn check_trace(options: &RunOptions, plan: &Plan, runs: usize) -> Result<()> {
         (Some(_), BackendKind::Emu) => {
             "a trace is of virtual time: add --backend sim; `heddle emulate --pcap` captures emulated wires"
         }
-        (Some(_), BackendKind::Sim) if runs != 1 || plan.arms.len() != 1 => {
+        (Some(_), BackendKind::Sim | BackendKind::SimNullCrypto) if runs != 1 || plan.arms.len() != 1 => {
             "a trace is of one run of one arm: add --runs 1 and one name for --arms"
         }
-        (Some(_), BackendKind::Sim) => return Ok(()),
+        (Some(_), BackendKind::Sim | BackendKind::SimNullCrypto) => return Ok(()),
     };
     Err(Error::Options(what.to_owned()))
 }

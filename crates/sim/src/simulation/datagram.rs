@@ -161,15 +161,17 @@ impl<L: Language> Simulation<L> {
     pub(crate) fn deliver(&mut self, first: &Datagram, together: &[Datagram]) {
         let host = self.by_addr[&first.to.ip()];
         let Some(&(actor, port)) = self.datagrams.ports.get(&(host, first.to.port())) else { return };
-        let data: Vec<u8> = together.iter().flat_map(|datagram| &datagram.data).copied().collect();
-        let len = data.len() as u64;
-        let datagrams = Datagrams {
+        let len = together.iter().map(|datagram| datagram.data.len()).sum();
+        let mut datagrams = Datagrams {
             from: first.from,
             to: Some(first.to.ip()),
             ecn: first.ecn,
             stride: first.data.len().max(1),
-            data: data[..].into(),
+            data: Default::default(),
         };
+        datagrams.data.reserve(len);
+        together.iter().for_each(|datagram| datagrams.data.extend_from_slice(&datagram.data));
+        let len = len as u64;
         self.input(actor, Kind::Datagrams, u64::from(port.0), len, Input::Datagrams { port, datagrams });
     }
 }

@@ -70,7 +70,7 @@ impl<L: Language> Simulation<L> {
             Output::Compute { id, job } => {
                 record(Kind::Compute, id.0, &format!("{job:?}"));
                 let state = &self.actors[actor.0];
-                let due = Due::Computed(actor, state.life, id, job.run());
+                let due = Due::Computed(actor, state.life, id, Box::new(job.run()));
                 self.queue.push(self.now + self.hosts[state.host.0].job_cost, due);
             }
             Output::ToShard { to, message } => {

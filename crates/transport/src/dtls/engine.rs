@@ -93,7 +93,7 @@ impl Engine {
         let room = usize::from(DATAGRAM_BYTES_MIN) - crate::connections::TOKEN_LEN;
         let (rto, timeouts) = (options.initial_rto, &options.timeouts);
         let timeout = timeouts.dial.max(timeouts.listen);
-        let config = key::config(seed, room, rto, timeout, options.key_records_max)?;
+        let config = key::config(seed, room, rto, timeout, options)?;
         let mut dtls = Dtls::new_13(config, ours.certificate(), clock.std(now));
         dtls.set_active(role == Role::Initiator);
         let scratch = vec![0; HANDSHAKE_BYTES_MAX];

@@ -7,6 +7,7 @@
 //! - Signatures are drawn until they are 71 bytes long, the commonest length. Otherwise handshakes would differ in
 //!   length from run to run, and runs of one seed with them.
 
+use super::options::SessionOptions;
 use crate::proof::{KEY_LEN, OfferKey, Protocol};
 use aws_lc_rs::agreement::{ECDH_P256, PrivateKey};
 use aws_lc_rs::error::Unspecified;
@@ -16,7 +17,7 @@ use core::fmt;
 use core::time::Duration;
 use dimpl::crypto::{
     Buf, CryptoProvider, Dtls13CipherSuite, HashAlgorithm, KeyProvider, NamedGroup, SignatureAlgorithm,
-    SigningKey, aws_lc_rs::default_provider,
+    SigningKey,
 };
 use dimpl::{Config, CryptoError, CryptoOperation, DtlsCertificate};
 use std::sync::Arc;
@@ -94,11 +95,11 @@ pub(crate) fn config(
     datagram_bytes: usize,
     initial_rto: Duration,
     timeout: Duration,
-    key_records_max: u64,
+    options: &SessionOptions,
 ) -> Result<Arc<Config>, dimpl::Error> {
     /// Repetitions of a flight. The time-out comes first.
     const RETRIES: usize = 8;
-    let provider = CryptoProvider { key_provider: &Keys, ..default_provider() };
+    let provider = CryptoProvider { key_provider: &Keys, ..(options.ciphers.dtls)() };
     let config = Config::builder()
         .mtu(datagram_bytes)
         .require_client_certificate(true)
@@ -109,7 +110,7 @@ pub(crate) fn config(
         .handshake_timeout(timeout)
         .with_crypto_provider(provider)
         .dangerously_set_rng_seed(seed)
-        .aead_encryption_limit(key_records_max)
+        .aead_encryption_limit(options.key_records_max)
         .dtls13_cipher_suites(&[Dtls13CipherSuite::AES_128_GCM_SHA256])
         .kx_groups(&[NamedGroup::X25519])
         .build()?;
@@ -240,6 +241,7 @@ fn sequence(body: &[u8]) -> Result<Vec<u8>, Unspecified> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dimpl::crypto::aws_lc_rs::default_provider;
 
     fn key_of(transport: &'static str, number: u8) -> OurKey {
         let protocol = Protocol { transport, version: 1 };

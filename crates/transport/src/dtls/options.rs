@@ -1,6 +1,7 @@
 //! What may be chosen about an endpoint of sessions, whatever they carry.
 
 use super::DATAGRAM_BYTES_MIN;
+use crate::Ciphers;
 use crate::setup::{EndpointSetup, InvalidOptions, Timeouts};
 use core::time::Duration;
 use std::time::Instant;
@@ -14,6 +15,7 @@ pub struct SessionOptions {
     /// The instant of the system's clock that [`heddle_seam::time::Instant::ZERO`] stands for. dimpl wants the system's
     /// type, which only a driver can make.
     pub anchor: Instant,
+    pub ciphers: Ciphers,
     /// Bytes that wait in the flows of all connections, to be acknowledged, put in order or read.
     pub pool_bytes_max: usize,
     /// The longest datagram, without headers of UDP and IP. Where a path does not carry it, 1350 and 1200 are tried.
@@ -41,13 +43,14 @@ impl SessionOptions {
             false => SessionOptions::plain(setup.anchor),
         };
         let pool_bytes_max = (setup.queue_bytes_max / 2).clamp(POOL_BYTES_MIN, defaults.pool_bytes_max);
-        SessionOptions { pool_bytes_max, ..defaults }
+        SessionOptions { ciphers: setup.ciphers, pool_bytes_max, ..defaults }
     }
 
     /// The defaults, with the driver's anchor.
     pub fn new(anchor: Instant) -> Self {
         SessionOptions {
             anchor,
+            ciphers: Ciphers::default(),
             pool_bytes_max: 256 * 1024 * 1024,
             datagram_bytes_max: 1452,
             batch_datagrams_max: 32,

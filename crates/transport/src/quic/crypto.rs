@@ -1,10 +1,11 @@
 //! TLS inside QUIC: both sides show a raw Ed25519 public key (RFC 7250), and each takes exactly the key that the
 //! other's offer named. There is no chain, no name, no ticket and nothing to resume.
 
+use crate::Ciphers;
 use core::fmt;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
-use rustls::crypto::aws_lc_rs::{cipher_suite, default_provider, kx_group, sign};
+use rustls::crypto::aws_lc_rs::{kx_group, sign};
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_key};
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
@@ -12,8 +13,8 @@ use rustls::server::{AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage};
 use rustls::sign::CertifiedKey;
 use rustls::time_provider::TimeProvider;
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, PeerIncompatible,
-    ServerConfig, SignatureScheme,
+    CertificateError, CipherSuite, ClientConfig, DigitallySignedStruct, DistinguishedName, Error,
+    PeerIncompatible, ServerConfig, SignatureScheme,
 };
 use std::sync::Arc;
 use subtle::ConstantTimeEq;
@@ -66,8 +67,8 @@ impl fmt::Debug for OurKey {
 }
 
 /// What a dialler uses, who accepts `peer` alone.
-pub(super) fn client(ours: &OurKey, peer: [u8; KEY_LEN]) -> Result<ClientConfig, Error> {
-    let provider = provider();
+pub(super) fn client(ours: &OurKey, peer: [u8; KEY_LEN], ciphers: Ciphers) -> Result<ClientConfig, Error> {
+    let provider = provider(ciphers);
     let verifier = Arc::new(ExactKey::new(&provider, peer));
     let resolver = Arc::new(AlwaysResolvesClientRawPublicKeys::new(ours.certified.clone()));
     let mut config = ClientConfig::builder_with_details(provider, Arc::new(NoClock))
@@ -82,8 +83,8 @@ pub(super) fn client(ours: &OurKey, peer: [u8; KEY_LEN]) -> Result<ClientConfig,
 }
 
 /// What a listener uses, who accepts `peer` alone.
-pub(super) fn server(ours: &OurKey, peer: [u8; KEY_LEN]) -> Result<ServerConfig, Error> {
-    let provider = provider();
+pub(super) fn server(ours: &OurKey, peer: [u8; KEY_LEN], ciphers: Ciphers) -> Result<ServerConfig, Error> {
+    let provider = provider(ciphers);
     let verifier = Arc::new(ExactKey::new(&provider, peer));
     let resolver = Arc::new(AlwaysResolvesServerRawPublicKeys::new(ours.certified.clone()));
     let mut config = ServerConfig::builder_with_details(provider, Arc::new(NoClock))
@@ -99,14 +100,14 @@ pub(super) fn server(ours: &OurKey, peer: [u8; KEY_LEN]) -> Result<ServerConfig,
 
 /// The fastest suite on hardware with AES, and one for what has none. X25519 alone, so that a handshake's first flight
 /// fits one datagram.
-fn provider() -> Arc<CryptoProvider> {
+fn provider(ciphers: Ciphers) -> Arc<CryptoProvider> {
+    let ours = [CipherSuite::TLS13_AES_128_GCM_SHA256, CipherSuite::TLS13_CHACHA20_POLY1305_SHA256];
+    let provider = (ciphers.tls)();
+    let of_name = |name| provider.cipher_suites.iter().find(|suite| suite.suite() == name).copied();
     Arc::new(CryptoProvider {
-        cipher_suites: vec![
-            cipher_suite::TLS13_AES_128_GCM_SHA256,
-            cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
-        ],
+        cipher_suites: ours.into_iter().filter_map(of_name).collect(),
         kx_groups: vec![kx_group::X25519],
-        ..default_provider()
+        ..provider
     })
 }
 

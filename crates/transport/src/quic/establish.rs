@@ -7,6 +7,7 @@ use super::crypto::{self, KEY_LEN, OurKey};
 use super::gauge::Gauge;
 use super::window::ReceiveWindow;
 use super::{QuicEndpoint, SetupError, setup_error};
+use crate::Ciphers;
 use crate::connections::{Begun, ConnKey, Connections, Serve, Served, Stage, Token, Want};
 use crate::state::Part;
 use core::fmt;
@@ -39,7 +40,8 @@ impl QuicEndpoint {
     ) -> Result<(), ConnectionError> {
         let setup =
             |why: &dyn fmt::Display| ConnectionError::PeerMisbehaved(format!("it cannot be dialled: {why}"));
-        let tls = crypto::client(&self.key, options.peer_key).map_err(|why| setup(&why))?;
+        let tls =
+            crypto::client(&self.key, options.peer_key, self.options.ciphers).map_err(|why| setup(&why))?;
         let tls = QuicClientConfig::try_from(tls).map_err(|why| setup(&why))?;
         let gauge = Arc::new(Gauge::new(self.options.anchor));
         let token = options.secrets.token;
@@ -78,7 +80,8 @@ impl QuicEndpoint {
         };
         let gauge = Arc::new(Gauge::new(self.options.anchor));
         let watch = Watch::new(gauge.clone());
-        let config = server_config(&self.key, options.peer_key, self.token_key.clone(), watch.clone());
+        let (ciphers, token_key) = (self.options.ciphers, self.token_key.clone());
+        let config = server_config(&self.key, options.peer_key, ciphers, token_key, watch.clone());
         let Ok(mut config) = config else {
             self.quinn.ignore(incoming);
             return;
@@ -169,10 +172,11 @@ impl Serve for QuicEndpoint {
 pub(super) fn server_config(
     ours: &OurKey,
     peer: [u8; KEY_LEN],
+    ciphers: Ciphers,
     token_key: aws_lc_rs::hkdf::Prk,
     watch: Watch,
 ) -> Result<ServerConfig, SetupError> {
-    let tls = crypto::server(ours, peer).map_err(setup_error)?;
+    let tls = crypto::server(ours, peer, ciphers).map_err(setup_error)?;
     let tls = QuicServerConfig::try_from(tls).map_err(setup_error)?;
     let tls = Watching { inner: Arc::new(tls), watch };
     let mut config = ServerConfig::new(Arc::new(tls), Arc::new(token_key));

@@ -6,6 +6,7 @@ mod state;
 
 use super::crypto::{self, KEY_LEN, OurKey};
 use super::{QuicEndpoint, QuicOptions};
+use crate::Ciphers;
 use crate::circuits::FLOW_CELL_LEN;
 use crate::clock::Clock;
 use crate::counting::counted;
@@ -74,7 +75,7 @@ impl Peer {
         let mut config = EndpointConfig::new(Arc::new(reset_key));
         config.supported_versions(vec![1]).grease_quic_bit(false).rng_seed(Some([2; 32]));
         let mut endpoint = quinn_proto::Endpoint::new(Arc::new(config), None, true, None);
-        let tls = crypto::client(key, listener).expect("a key");
+        let tls = crypto::client(key, listener, Ciphers::default()).expect("a key");
         let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).expect("TLS 1.3")));
         config.transport_config(Arc::new(transport));
         config.initial_dst_cid_provider(Arc::new(move || ConnectionId::new(&token)));

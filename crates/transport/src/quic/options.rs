@@ -4,6 +4,7 @@ use super::gauge::{Gauge, GaugedFactory};
 use super::shared::SharedFactory;
 use super::stamps::STAMPS_BYTES;
 use super::window::BASE_MIN;
+use crate::Ciphers;
 use crate::congestion::Ceiling;
 use crate::setup::{EndpointSetup, InvalidOptions, Timeouts, TransportOption};
 use core::time::Duration;
@@ -35,6 +36,7 @@ pub struct QuicOptions {
     /// The instant of the system's clock that [`heddle_seam::time::Instant::ZERO`] stands for. quinn-proto wants the
     /// system's type, which only a driver can make.
     pub anchor: Instant,
+    pub ciphers: Ciphers,
     pub congestion: CongestionControl,
     /// Bytes that a peer may send on one flow beyond what was read: what a circuit's reader that stops leaves here.
     /// Less than the bandwidth-delay product of a circuit slows that circuit.
@@ -73,6 +75,7 @@ impl QuicOptions {
         };
         let all = [CongestionControl::Shared, CongestionControl::Cubic, CongestionControl::Bbr];
         QuicOptions {
+            ciphers: setup.ciphers,
             congestion: all[setup.choice(&CONGESTION_CONTROL)],
             shared_receive_window_bytes: setup.queue_bytes_max / 2,
             ..defaults
@@ -83,6 +86,7 @@ impl QuicOptions {
     pub fn new(anchor: Instant) -> Self {
         QuicOptions {
             anchor,
+            ciphers: Ciphers::default(),
             congestion: CongestionControl::default(),
             stream_receive_window_bytes: 1024 * 1024,
             shared_receive_window_bytes: 128 * 1024 * 1024,

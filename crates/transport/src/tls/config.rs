@@ -10,9 +10,7 @@ use heddle_seam::rng::Rng;
 use heddle_seam::time::UnixTime;
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{
-    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
-};
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::time_provider::TimeProvider;
 use rustls::{
@@ -39,7 +37,7 @@ impl TimeProvider for WallClock {
 
 /// What an initiator uses.
 pub(super) fn client(options: &TlsOptions, clock: Arc<WallClock>) -> Result<ClientConfig, Error> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = Arc::new((options.ciphers.tls)());
     let verifier = Arc::new(AnyCertificate(provider.signature_verification_algorithms));
     let mut config = ClientConfig::builder_with_details(provider, clock)
         .with_protocol_versions(versions(options))?
@@ -56,7 +54,7 @@ pub(super) fn server(
     key: &TlsKey,
     clock: Arc<WallClock>,
 ) -> Result<ServerConfig, Error> {
-    let provider: Arc<CryptoProvider> = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = Arc::new((options.ciphers.tls)());
     let private_key = PrivateKeyDer::try_from(key.private_key_der.to_vec())
         .map_err(|why| Error::General(format!("the link key is no private key: {why}")))?;
     let mut config = ServerConfig::builder_with_details(provider, clock)

@@ -8,6 +8,9 @@ use core::net::{IpAddr, SocketAddr};
 /// Hops that a packet lives, as on Linux.
 const HOPS: u8 = 64;
 
+/// The longer of IP's headers, which is that of IPv6.
+const IP_BYTES_MAX: usize = 40;
+
 /// Appends the packet of a segment to `packet`. Source and destination must be of one family, and the payload at most
 /// 65,000 bytes.
 pub fn emit(
@@ -26,6 +29,7 @@ pub fn emit(
         Ecn::Ect => 2,
         Ecn::Ce => 3,
     };
+    packet.reserve(IP_BYTES_MAX + segment_len);
     emit_ip(source.ip(), destination.ip(), (class, TCP), segment_len, packet);
     let segment = packet.len();
     packet.extend_from_slice(&source.port().to_be_bytes());

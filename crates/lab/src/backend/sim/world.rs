@@ -16,6 +16,7 @@ use heddle_proto::params::NetworkParams;
 use heddle_relay::{Relay, RelayLanguage};
 use heddle_seam::time::Duration;
 use heddle_sim::{AnyNode, Host, HostId, KernelOptions, Options, Simulation, Wire};
+use heddle_transport::Ciphers;
 use heddle_utcp::Algorithm;
 
 use super::datagrams::{DATAGRAM_PORT, DatagramNode};
@@ -94,7 +95,7 @@ impl World {
     /// # Errors
     ///
     /// One sentence about what there is not in virtual time.
-    pub(super) fn new(deployment: &Deployment, clock: Rc<VirtualClock>) -> Result<World> {
+    pub(super) fn new(deployment: &Deployment, clock: Rc<VirtualClock>, ciphers: Ciphers) -> Result<World> {
         let network = &deployment.network;
         let (wanted, params) = wanted(deployment)?;
         let options = Options { default_wire: Wire::default(), ..Options::default() };
@@ -103,7 +104,7 @@ impl World {
         sim.set_network(&network.topology(), &seed).map_err(|error| Error::Options(error.to_string()))?;
         let mut hosts = BTreeMap::new();
         let nothing = Wanted::default();
-        let mut making = Making { params: &params, settings: &network.kernel, hosts: 0, relays: 0 };
+        let mut making = Making { params: &params, settings: &network.kernel, ciphers, hosts: 0, relays: 0 };
         for (host, addrs) in network.hosts.iter().zip(network.addresses()) {
             let addr =
                 *addrs.first().ok_or_else(|| Error::Options(format!("{} has no address", host.name)))?;
@@ -193,6 +194,7 @@ fn wanted(deployment: &Deployment) -> Result<(BTreeMap<&str, Wanted<'_>>, Networ
 struct Making<'a> {
     params: &'a NetworkParams,
     settings: &'a Settings,
+    ciphers: Ciphers,
     hosts: u64,
     relays: usize,
 }
@@ -221,7 +223,8 @@ impl Making<'_> {
             Some((exits, torrc)) => {
                 let torrc = torrc::options(torrc, *exits)?;
                 kernel.nagle = !torrc.heddle.tcp_no_delay;
-                let options = RelayOptions { addr, torrc, params: self.params.clone() };
+                let options =
+                    RelayOptions { addr, torrc, params: self.params.clone(), ciphers: self.ciphers };
                 let mut made = MadeRelay::new(sim, self.relays, options);
                 self.relays += 1;
                 let id = sim.add_host_with(made.host(vec![OR_PORT], nodes), kernel);
@@ -251,7 +254,8 @@ impl Making<'_> {
         ];
         if let Some(client) = client {
             let seed = sim.seed().child("client", self.hosts);
-            let mut proxy = OnionProxy::new(Box::new(transport(&seed)), Arc::new(self.params.clone()), &seed);
+            let channels = Box::new(transport(&seed, self.ciphers));
+            let mut proxy = OnionProxy::new(channels, Arc::new(self.params.clone()), &seed);
             proxy.forward_datagrams(client.forwards_datagrams);
             nodes.push(Box::new(SourceNode::new(Carrier::Circuits(Box::new(OverCircuits::new(proxy))))));
         }

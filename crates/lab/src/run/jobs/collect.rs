@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::directory::Jobs;
 use super::given::Given;
-use crate::backend::sim::Sim;
+use crate::backend::sim::{Encryption, Sim};
 use crate::error::{Error, Result};
 use crate::machine::conditions::{Conditions, Noise};
 use crate::results::{Invocation, RunSamples, Summary};
@@ -64,7 +64,7 @@ pub fn collect(
     let wanted = described(
         &jobs.loaded,
         (plan, &jobs.order.phases),
-        &Sim::traced(None),
+        &Sim::new(Encryption::Real, None),
         &jobs.order.commit,
         &options.command,
     );

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::scripts::{Places, scripts};
-use crate::backend::sim::Sim;
+use crate::backend::sim::{Encryption, Sim};
 use crate::error::{Error, Result};
 use crate::machine::conditions::commit;
 use crate::machine::files::{read_json, write_json, write_whole};
@@ -110,7 +110,7 @@ pub fn write_jobs(options: &RunOptions) -> Result<Vec<Job>> {
     let loaded = &options.loaded;
     let plan = loaded.plan.with_arms(&options.arms)?.with_phases(&options.phases)?.with_stock_modelled();
     let (runs, seed) = runs_and_seed(options.runs, options.seed, &plan)?;
-    check_arms(&plan, &Sim::traced(None), seed)?;
+    check_arms(&plan, &Sim::new(Encryption::Real, None), seed)?;
     let order = Order {
         plan: plan.name.clone(),
         plan_sha256: format!("{:x}", Sha256::digest(&loaded.text)),
