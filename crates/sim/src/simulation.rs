@@ -14,6 +14,7 @@ mod wires;
 
 pub use datagram::Tapped;
 pub use flood::Flood;
+pub use processors::JobWatch;
 pub use watching::WireWatch;
 
 use crate::queue::EventQueue;
@@ -204,6 +205,7 @@ pub struct Simulation<L: Language> {
     pub(crate) cores: BTreeMap<HostId, Cores<L>>,
     /// Which of their nodes is told things at the moment.
     pub(crate) round: Option<Round<L>>,
+    pub(crate) job_watch: Option<Box<dyn JobWatch>>,
 }
 
 impl<L: Language> Simulation<L> {
@@ -233,6 +235,7 @@ impl<L: Language> Simulation<L> {
             buf: Vec::new(),
             cores: BTreeMap::new(),
             round: None,
+            job_watch: None,
         }
     }
 

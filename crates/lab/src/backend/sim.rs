@@ -13,7 +13,6 @@ mod telling;
 mod torrc;
 mod world;
 
-use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant as Real};
@@ -29,12 +28,12 @@ use toml::Spanned;
 use super::virtual_clock::VirtualClock;
 use super::{
     BUILDING_MAX, Backend, BackendReport, Built, Circuit, CircuitOrder, Deployment, Log, OPEN_MAX, Outcome,
-    Source, SourceId, Testbed, WireFlow,
+    Source, SourceId, Spent, Testbed, WireFlow,
 };
 use crate::arm::Transport;
 use crate::capture::Capture;
+use crate::costs::Cpu;
 use crate::error::{Error, Result};
-use crate::machine::usage::Usage;
 use crate::metrics::Metrics;
 use crate::plan::{Arm, Tor, TorArm, Traffic};
 use crate::trace::Trace;
@@ -52,26 +51,30 @@ const LONG_LOOK: Duration = Duration::from_millis(50);
 /// How long sources may take that were asked to stop: more than a download may hang.
 const STOP_MAX: Duration = Duration::from_secs(600);
 /// What a testbed says of itself.
-const SETTINGS: [&str; 5] = [
-    "computing takes no time but for handshakes of circuits: there are no figures of processor time and memory",
+const SETTINGS: [&str; 4] = [
     "kernels have TCP by utcp",
     "each relay has one shard, and 256 MiB for queues, unless its torrc says otherwise",
     "onion proxies are Heddle's",
     "all relays are known from the start, and nothing is fetched from directories",
 ];
 
+/// The same where nobody is charged for computing.
+const NOT_CHARGED: &str = "computing takes no time but for handshakes of circuits: there are no figures of processor time and memory";
+
 /// Hosts in virtual time.
 #[derive(Debug)]
 pub(crate) struct Sim {
     clock: Rc<VirtualClock>,
+    /// What each relay computes with.
+    cpu: Option<Cpu>,
     /// Writes down what happens in the first network.
     trace: Option<Trace>,
 }
 
 impl Sim {
-    /// One of whose first network there is a trace, if one is wanted.
-    pub(crate) fn traced(trace: Option<Trace>) -> Sim {
-        Sim { clock: Rc::default(), trace }
+    /// One whose relays are charged for computing, and of whose first network there is a trace, if that is wanted.
+    pub(crate) fn new(cpu: Option<Cpu>, trace: Option<Trace>) -> Sim {
+        Sim { clock: Rc::default(), cpu, trace }
     }
 }
 
@@ -88,6 +91,10 @@ impl Backend for Sim {
         Some(Rc::clone(&self.clock))
     }
 
+    fn cpu(&self) -> Option<&Cpu> {
+        self.cpu.as_ref()
+    }
+
     fn check(&self, arm: &Arm, tor: Option<&Tor>, wanted: &Deployment) -> Result<()> {
         let lacking = match (&arm.tor, tor) {
             (Some(options), Some(tor)) => lacking(tor, options),
@@ -101,11 +108,17 @@ impl Backend for Sim {
 
     fn bring_up(&mut self, wanted: &Deployment, _on_step: &mut dyn FnMut(&str)) -> Result<Box<dyn Testbed>> {
         let mut world = World::new(wanted, Rc::clone(&self.clock))?;
+        if let Some(cpu) = &self.cpu {
+            for relay in world.hosts.values().filter_map(|place| place.relay.as_ref()) {
+                world.sim.set_processors(relay.host, cpu.processors());
+            }
+        }
         if let Some(trace) = &self.trace {
             world.attach(trace, &wanted.network)?;
         }
         Ok(Box::new(Hosts {
             world,
+            cpu: self.cpu.clone(),
             circuits: Vec::new(),
             watched: Kept::default(),
             sources: Vec::new(),
@@ -150,6 +163,7 @@ fn lacking(tor: &Tor, arm: &TorArm) -> Option<&'static str> {
 /// Hosts that are up.
 struct Hosts {
     world: World,
+    cpu: Option<Cpu>,
     circuits: Vec<Opened>,
     /// What is kept of a wire.
     watched: Kept,
@@ -405,8 +419,10 @@ impl Testbed for Hosts {
         Ok(self.world.sim.network_stats(from, to))
     }
 
-    fn usage(&mut self, _relay: &str) -> Result<Option<Usage>> {
-        Ok(None)
+    fn usage(&mut self, relay: &str) -> Result<Option<Spent>> {
+        let host = self.world.host(relay)?.id;
+        let spent = self.world.sim.processor_time(host);
+        Ok(spent.map(|spent| Spent { cpu_s: spent.as_secs_f64(), memory_bytes: None }))
     }
 
     fn connections(&mut self, _relay: &str) -> Result<Option<Vec<(String, TcpConnection)>>> {
@@ -435,7 +451,8 @@ impl Testbed for Hosts {
             .then(|| format!("{overfull} packets found the bound of packets on their way reached"))
             .into_iter()
             .collect();
-        let settings = BTreeSet::from(SETTINGS.map(str::to_owned));
+        let computing = self.cpu.as_ref().map_or(NOT_CHARGED.to_owned(), Cpu::told);
+        let settings = SETTINGS.map(str::to_owned).into_iter().chain([computing]).collect();
         let trace = Some(sim.trace_hash().to_string());
         Ok(BackendReport { reasons, settings, trace, ..BackendReport::default() })
     }

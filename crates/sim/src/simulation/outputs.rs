@@ -2,7 +2,7 @@
 
 use super::{ActorId, Due, EVENTS_PER_INSTANT_MAX, Simulation};
 use crate::trace::Kind;
-use heddle_seam::language::{Job, Language};
+use heddle_seam::language::Language;
 use heddle_seam::node::{Output, Query, Resolution, ResolveError, ResolveId};
 use heddle_seam::time::{Duration, Instant};
 
@@ -70,8 +70,9 @@ impl<L: Language> Simulation<L> {
             Output::Compute { id, job } => {
                 record(Kind::Compute, id.0, &format!("{job:?}"));
                 if let Some(job) = self.work(actor, id, job) {
+                    let result = self.run(job);
                     let state = &self.actors[actor.0];
-                    let due = Due::Computed(actor, state.life, id, job.run());
+                    let due = Due::Computed(actor, state.life, id, result);
                     self.queue.push(self.now + self.hosts[state.host.0].job_cost, due);
                 }
             }

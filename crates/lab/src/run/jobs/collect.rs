@@ -64,7 +64,7 @@ pub fn collect(
     let wanted = described(
         &jobs.loaded,
         (plan, &jobs.order.phases),
-        &Sim::traced(None),
+        &Sim::new(jobs.order.cpu.clone(), None),
         &jobs.order.commit,
         &options.command,
     );
