@@ -129,7 +129,9 @@ impl BenchOptions {
         }
         let is_datagrams = |kind: &Transport| matches!(kind, Transport::Flows(_));
         if self.costs.is_some() && !(kinds.contains(&Transport::Tls) && kinds.iter().any(is_datagrams)) {
-            return wrong("a table of costs needs tls and a transport over datagrams, as --kinds tls,quic has them");
+            return wrong(
+                "a table of costs needs tls and a transport over datagrams, as --kinds tls,quic has them",
+            );
         }
         let numbers = [self.circuits, self.clients, self.networks, self.rounds_max];
         if numbers.contains(&0) || self.download_bytes == 0 {
@@ -166,10 +168,7 @@ pub fn bench(options: &BenchOptions, on_step: OnStep<'_>) -> Result<Summary> {
 }
 
 /// The bench, where the calling thread's network is its own.
-fn on_host(
-    options: &BenchOptions,
-    on_step: OnStep<'_>,
-) -> Result<(Summary, RunSamples, Vec<Observation>)> {
+fn on_host(options: &BenchOptions, on_step: OnStep<'_>) -> Result<(Summary, RunSamples, Vec<Observation>)> {
     let mut taken = Taken {
         samples: RunSamples::default(),
         observations: Vec::new(),

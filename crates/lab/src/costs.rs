@@ -33,6 +33,7 @@ pub struct Cpu {
 /// A table of costs, and where it comes from.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CostTable {
+    /// The table.
     pub costs: TableCosts,
     /// Who measured it, where somebody did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -43,18 +44,25 @@ pub struct CostTable {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TableCosts {
+    /// A turn of the event loop.
     #[serde(deserialize_with = "cost")]
     pub turn_ns: u64,
+    /// A call for a stream.
     #[serde(deserialize_with = "cost")]
     pub stream_call_ns: u64,
+    /// A byte of one.
     #[serde(deserialize_with = "cost")]
     pub stream_byte_ps: u64,
+    /// A call for datagrams.
     #[serde(deserialize_with = "cost")]
     pub datagram_call_ns: u64,
+    /// A datagram.
     #[serde(deserialize_with = "cost")]
     pub datagram_ns: u64,
+    /// A byte of one.
     #[serde(deserialize_with = "cost")]
     pub datagram_byte_ps: u64,
+    /// A job of a worker, by its kind.
     pub jobs_ns: JobCosts,
 }
 
@@ -94,7 +102,9 @@ fn cost<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<u64, 
     let cost = u64::deserialize(deserializer)?;
     match cost <= COST_MAX {
         true => Ok(cost),
-        false => Err(D::Error::custom(format!("{cost} is more than {COST_MAX}, the most that a cost may be"))),
+        false => {
+            Err(D::Error::custom(format!("{cost} is more than {COST_MAX}, the most that a cost may be")))
+        }
     }
 }
 
@@ -143,6 +153,7 @@ impl Cpu {
         let Cpu { cores, table: CostTable { costs, made } } = self;
         let TableCosts { turn_ns, stream_call_ns, stream_byte_ps, .. } = costs;
         let TableCosts { datagram_call_ns, datagram_ns, datagram_byte_ps, jobs_ns, .. } = costs;
+        let unit = if *cores == 1 { "core" } else { "cores" };
         let by = made.as_ref().map_or("a table that nobody measured".to_owned(), |made| {
             let Made { conditions: Conditions { processor, .. }, error_pct_median, error_pct_max, .. } = made;
             format!(
@@ -151,7 +162,7 @@ impl Cpu {
             )
         });
         format!(
-            "each relay has {cores} cores and is charged by {by}: {turn_ns} ns a turn, {stream_call_ns} ns a call and {stream_byte_ps} ps a byte of streams, {datagram_call_ns} ns a call, {datagram_ns} ns a datagram and {datagram_byte_ps} ps a byte of datagrams, {} ns an onionskin and {} ns a channel's signature; nobody else is charged, and there are no figures of memory",
+            "each relay has {cores} {unit} and is charged by {by}: {turn_ns} ns a turn, {stream_call_ns} ns a call and {stream_byte_ps} ps a byte of streams, {datagram_call_ns} ns a call, {datagram_ns} ns a datagram and {datagram_byte_ps} ps a byte of datagrams, {} ns an onionskin and {} ns a channel's signature; nobody else is charged, and there are no figures of memory",
             jobs_ns.onionskin, jobs_ns.channel
         )
     }
@@ -219,10 +230,15 @@ mod tests {
         assert!(refused("\"turn_ns\": 1", "\"turn_ns\": -1").starts_with(":3: invalid value: integer `-1`"));
         assert!(refused("\"turn_ns\": 1,", "").starts_with(":10: missing field `turn_ns`"));
         assert!(refused("datagram_ns", "datagrams_ns").starts_with(":7: unknown field `datagrams_ns`"));
-        assert!(refused("\"channel\": 8", "\"channel\": 8000000000").starts_with(":9: 8000000000 is more than"));
+        assert!(
+            refused("\"channel\": 8", "\"channel\": 8000000000").starts_with(":9: 8000000000 is more than")
+        );
         assert!(refused(TABLE, "").starts_with(":1: EOF while parsing"));
         let error = Cpu::read(Path::new("/nowhere/costs.json"), 1).unwrap_err().to_string();
-        assert!(error.starts_with("/nowhere/costs.json cannot be read: ") && error.ends_with(MEND), "{error}");
+        assert!(
+            error.starts_with("/nowhere/costs.json cannot be read: ") && error.ends_with(MEND),
+            "{error}"
+        );
         assert!(read(TABLE, 0).unwrap_err().to_string().starts_with("--cores 0: "));
     }
 }

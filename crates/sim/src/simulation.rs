@@ -169,7 +169,10 @@ pub(crate) enum Due<L: Language> {
     /// A datagram has waited in a port's buffer.
     Datagram(Datagram),
     /// Somebody wants a core of a host, or one has become free.
-    Cores { host: HostId, freed: bool },
+    Cores {
+        host: HostId,
+        freed: bool,
+    },
     /// A node has worked for as long as some of its outputs take.
     Outputs(ActorId, u32),
     RoundOver(ActorId, u32),

@@ -323,8 +323,12 @@ fn jobs_take_cores_by_their_kind() {
         world.sim.run_for(Duration::from_nanos(MILLISECOND / 2));
         (0..4).for_each(|_| world.sim.control(world.server, 0, ()));
         world.sim.run_for(Duration::from_secs(1));
-        let jobs: Vec<u64> =
-            world.sim.events().iter().map(|(at, ..)| (at.as_nanos() - MILLISECOND / 2) / MICROSECOND).collect();
+        let jobs: Vec<u64> = world
+            .sim
+            .events()
+            .iter()
+            .map(|(at, ..)| (at.as_nanos() - MILLISECOND / 2) / MICROSECOND)
+            .collect();
         (jobs, world.answers()[0] / MICROSECOND, world.spent_ns() / MICROSECOND)
     };
     // The node stands in the same line, behind all jobs, and then hears of them together.
@@ -386,7 +390,8 @@ fn with_costs_a_run_is_the_same_again_and_without_them_it_is_another() {
         world.sim.run_for(Duration::from_secs(1));
         world.sim.trace_hash()
     };
-    let costs = Costs { turn_ns: 7_777, datagram_call_ns: 3_333, datagram_byte_ps: 1_234, ..by_datagram(100) };
+    let costs =
+        Costs { turn_ns: 7_777, datagram_call_ns: 3_333, datagram_byte_ps: 1_234, ..by_datagram(100) };
     let (one, again) = (hash(processors(1, costs.clone())), hash(processors(1, costs.clone())));
     assert_eq!(one, again);
     assert_ne!(one, hash(processors(2, costs)));

@@ -150,7 +150,8 @@ impl Bench<'_> {
     /// What relays have counted and cost so far, once their counters say so.
     fn read(&self, relays: &[&Relay]) -> Result<Vec<Reading>> {
         thread::sleep(METRICS_AGE);
-        let read = |relay: &&Relay| Ok(Reading { cpu_s: relay.usage()?.cpu_s, metrics: self.metrics(relay)? });
+        let read =
+            |relay: &&Relay| Ok(Reading { cpu_s: relay.usage()?.cpu_s, metrics: self.metrics(relay)? });
         relays.iter().map(read).collect()
     }
 }

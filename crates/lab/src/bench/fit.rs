@@ -15,12 +15,12 @@ pub(super) fn fit<const N: usize>(rows: &[([f64; N], f64)]) -> [f64; N] {
         .map(|(counts, cost)| counts.map(|count| count / cost))
         .collect();
     // Columns of one length each, so that a byte weighs as much as a turn.
-    let length =
-        |column: usize| rows.iter().map(|row| row[column] * row[column]).sum::<f64>().sqrt().max(f64::MIN_POSITIVE);
-    let lengths: [f64; N] = std::array::from_fn(length);
-    let product = |a: usize, b: usize| {
-        rows.iter().map(|row| row[a] * row[b]).sum::<f64>() / (lengths[a] * lengths[b])
+    let length = |column: usize| {
+        rows.iter().map(|row| row[column] * row[column]).sum::<f64>().sqrt().max(f64::MIN_POSITIVE)
     };
+    let lengths: [f64; N] = std::array::from_fn(length);
+    let product =
+        |a: usize, b: usize| rows.iter().map(|row| row[a] * row[b]).sum::<f64>() / (lengths[a] * lengths[b]);
     let gram: [[f64; N]; N] = std::array::from_fn(|a| std::array::from_fn(|b| product(a, b)));
     let wanted: [f64; N] =
         std::array::from_fn(|column| rows.iter().map(|row| row[column]).sum::<f64>() / lengths[column]);

@@ -8,8 +8,8 @@ use heddle_netem::{DirectionStats, Step};
 
 use super::*;
 use crate::backend::{
-    Backend, BackendReport, Built, Circuit, CircuitOrder, Deployment, Log, Outcome, Source, SourceId,
-    Spent, Testbed, WireFlow,
+    Backend, BackendReport, Built, Circuit, CircuitOrder, Deployment, Log, Outcome, Source, SourceId, Spent,
+    Testbed, WireFlow,
 };
 use crate::capture::Capture;
 use crate::error::{Error, Result};

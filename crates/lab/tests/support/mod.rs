@@ -24,13 +24,7 @@ pub fn measured(dir: &Path, text: &str, wanted: &Wanted<'_>, out: &str) -> Resul
 }
 
 /// The same with relays that are charged for computing.
-pub fn charged(
-    dir: &Path,
-    text: &str,
-    wanted: &Wanted<'_>,
-    cpu: Option<Cpu>,
-    out: &str,
-) -> Result<Summary> {
+pub fn charged(dir: &Path, text: &str, wanted: &Wanted<'_>, cpu: Option<Cpu>, out: &str) -> Result<Summary> {
     let file = dir.join("plan.toml");
     std::fs::write(&file, text).unwrap();
     let set: BTreeMap<String, String> =

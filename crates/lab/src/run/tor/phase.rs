@@ -17,7 +17,9 @@ use super::sockets::Looks;
 use super::streams::{self, Member, Window};
 use super::wire_view::{Viewed, Viewing};
 use super::{server_of, transport_use, wire_use};
-use crate::backend::{Built, Circuit, CircuitOrder, Log, Reached, ServerKind, Source, SourceId, Spent, Testbed};
+use crate::backend::{
+    Built, Circuit, CircuitOrder, Log, Reached, ServerKind, Source, SourceId, Spent, Testbed,
+};
 use crate::error::{Error, Result};
 use crate::figures::{Labels, labels};
 use crate::plan::hosts;

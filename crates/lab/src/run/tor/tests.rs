@@ -7,7 +7,9 @@ use heddle_net::tcp_diag::TcpConnection;
 use heddle_netem::{DirectionStats, Step};
 
 use super::*;
-use crate::backend::{Built, Circuit, CircuitOrder, Log, Outcome, Source, SourceId, Spent, Testbed, WireFlow};
+use crate::backend::{
+    Built, Circuit, CircuitOrder, Log, Outcome, Source, SourceId, Spent, Testbed, WireFlow,
+};
 use crate::capture::Capture;
 use crate::error::Error;
 use crate::figures::labels;
