@@ -18,7 +18,7 @@ Examples:
   heddle bench --kinds stock,tls --rounds 3
   heddle bench --networks 6 --rounds 3       intervals over networks, not over rounds in one
   heddle bench --circuits 1 --megabytes 100  one busy circuit instead of eight
-  heddle bench --kinds tls,quic,tcp-dtls --networks 2 --rounds 2 --costs costs.json   what operations cost, for virtual time
+  heddle bench --kinds tls,quic,tcp-dtls --rounds 2 --costs costs.json   what operations cost, for virtual time
   heddle bench --json
   heddle bench circuits --kinds tcp-dtls     10,000 circuits between two relays: how fast, and in how much memory
 

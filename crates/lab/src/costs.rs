@@ -157,12 +157,16 @@ impl Cpu {
         let by = made.as_ref().map_or("a table that nobody measured".to_owned(), |made| {
             let Made { conditions: Conditions { processor, .. }, error_pct_median, error_pct_max, .. } = made;
             format!(
-                "a table made on {processor} at load {}, whose error is {error_pct_median:.1} % in half of the loads that it was fitted to and {error_pct_max:.1} % in the worst",
+                "a table made on {processor} at load {}, whose error is {error_pct_median:.1} % in half of the loads that it \
+                 was fitted to and {error_pct_max:.1} % in the worst",
                 made.noise.load_before
             )
         });
         format!(
-            "each relay has {cores} {unit} and is charged by {by}: {turn_ns} ns a turn, {stream_call_ns} ns a call and {stream_byte_ps} ps a byte of streams, {datagram_call_ns} ns a call, {datagram_ns} ns a datagram and {datagram_byte_ps} ps a byte of datagrams, {} ns an onionskin and {} ns a channel's signature; nobody else is charged, and there are no figures of memory",
+            "each relay has {cores} {unit} and is charged by {by}: {turn_ns} ns a turn, {stream_call_ns} ns a call \
+             and {stream_byte_ps} ps a byte of streams, {datagram_call_ns} ns a call, {datagram_ns} ns a datagram and \
+             {datagram_byte_ps} ps a byte of datagrams, {} ns an onionskin and {} ns a channel's signature; nobody \
+             else is charged, and there are no figures of memory",
             jobs_ns.onionskin, jobs_ns.channel
         )
     }

@@ -5,8 +5,8 @@
 //!
 //! 1. What there is for a shard waits in its inbox, in order, until a core is free. The shard that has been ready for
 //!    longest has it next; jobs of workers stand in the same line.
-//! 2. All that waits then goes in at once, up to [`ROUND_BYTES`], at the time at which the round begins, and the node is
-//!    asked what it wants. Its time-out, if it has come, follows.
+//! 2. All that waits then goes in at once, up to [`ROUND_BYTES`], at the time at which the round begins, and the node
+//!    is asked what it wants. Its time-out, if it has come, follows.
 //! 3. Each output is carried out when the time is over that everything before it and it cost. Then the core is free.
 //!
 //! Rounds that follow each other without a pause are one turn, up to [`ROUNDS`] of them, and after a turn that moved
