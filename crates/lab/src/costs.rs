@@ -157,8 +157,8 @@ impl Cpu {
         let by = made.as_ref().map_or("a table that nobody measured".to_owned(), |made| {
             let Made { conditions: Conditions { processor, .. }, error_pct_median, error_pct_max, .. } = made;
             format!(
-                "a table made on {processor} at load {}, whose error is {error_pct_median:.1} % in half of the loads that it \
-                 was fitted to and {error_pct_max:.1} % in the worst",
+                "a table made on {processor} at load {}, whose error is {error_pct_median:.1} % in half of the loads \
+                 that it was fitted to and {error_pct_max:.1} % in the worst",
                 made.noise.load_before
             )
         });

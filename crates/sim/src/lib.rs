@@ -26,9 +26,8 @@
 //!
 //! # Time of computing
 //!
-//! Nodes take no time, but for a set cost of jobs, unless a host is given processors
-//! ([`Simulation::set_processors`]): then its shards are charged for what they take in and put out, and what comes while
-//! they are busy waits.
+//! Nodes take no time, but for a set cost of jobs, unless a host is given processors ([`Simulation::set_processors`]):
+//! then its shards are charged for what they take in and put out, and what comes while they are busy waits.
 //!
 //! Whoever wants to see what goes over the wires watches them ([`Simulation::watch_wires`]).
 

@@ -454,6 +454,10 @@ impl Testbed for Hosts {
         let computing = self.cpu.as_ref().map_or(NOT_CHARGED.to_owned(), Cpu::told);
         let settings = SETTINGS.map(str::to_owned).into_iter().chain([computing]).collect();
         let trace = Some(sim.trace_hash().to_string());
-        Ok(BackendReport { reasons, settings, trace, ..BackendReport::default() })
+        let relays = self.world.hosts.values().filter_map(|place| place.relay.as_ref());
+        let overrun: u64 = relays.map(|relay| sim.datagrams_overrun(relay.host)).sum();
+        let overrun = self.cpu.as_ref().map(|_| ("datagrams_overrun".to_owned(), overrun as f64));
+        let noise = overrun.into_iter().collect();
+        Ok(BackendReport { reasons, settings, noise, trace, ..BackendReport::default() })
     }
 }
