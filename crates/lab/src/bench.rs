@@ -208,6 +208,9 @@ fn on_host(options: &BenchOptions, on_step: OnStep<'_>) -> Result<(Summary, RunS
     Ok((measurement.end(samples.figures(), made, options.networks, version), samples, observations))
 }
 
+/// Circuits, each with its client's number.
+type Circuits = Vec<(usize, CircuitId)>;
+
 /// What was taken so far.
 struct Taken {
     samples: RunSamples,
@@ -380,7 +383,7 @@ impl Bench<'_> {
     }
 
     /// Builds the circuits over these relays, each with its client's number.
-    fn circuits(&self, relays: &[&Relay]) -> Result<(Vec<Control>, Vec<(usize, CircuitId)>)> {
+    fn circuits(&self, relays: &[&Relay]) -> Result<(Vec<Control>, Circuits)> {
         let path: Vec<&str> = relays.iter().map(|relay| relay.fingerprint()).collect();
         let mut controls: Vec<Control> =
             self.clients.iter().map(|client| client.control()).collect::<Result<_>>()?;

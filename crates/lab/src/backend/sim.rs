@@ -59,7 +59,8 @@ const SETTINGS: [&str; 4] = [
 ];
 
 /// The same where nobody is charged for computing.
-const NOT_CHARGED: &str = "computing takes no time but for handshakes of circuits: there are no figures of processor time and memory";
+const NOT_CHARGED: &str = "computing takes no time but for handshakes of circuits: there are no figures of \
+    processor time and memory";
 
 /// Hosts in virtual time.
 #[derive(Debug)]
