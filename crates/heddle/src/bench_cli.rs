@@ -18,6 +18,7 @@ Examples:
   heddle bench --kinds stock,tls --rounds 3
   heddle bench --networks 6 --rounds 3       intervals over networks, not over rounds in one
   heddle bench --circuits 1 --megabytes 100  one busy circuit instead of eight
+  heddle bench --kinds tls,quic,tcp-dtls --rounds 2 --costs costs.json   what operations cost, for virtual time
   heddle bench --json
   heddle bench circuits --kinds tcp-dtls     10,000 circuits between two relays: how fast, and in how much memory
 
@@ -57,6 +58,10 @@ pub struct BenchArgs {
     /// Where summary.json goes.
     #[arg(long, default_value = "target/bench", value_name = "DIR")]
     out: PathBuf,
+    /// Writes a table of what operations of relays cost on this machine, for `heddle lab run --backend sim --cpu`; each
+    /// kind but stock carries more loads in each round then.
+    #[arg(long, value_name = "FILE")]
+    costs: Option<PathBuf>,
     /// Prints the summary as JSON.
     #[arg(long)]
     json: bool,
@@ -83,6 +88,7 @@ pub fn run(args: BenchArgs) -> Result<ExitCode, Box<dyn Error>> {
         budget: Duration::from_secs(args.budget),
         congestion_control: args.congestion_control,
         out_dir: args.out,
+        costs: args.costs,
         command: output::command_line(),
         ..BenchOptions::default()
     };

@@ -9,6 +9,7 @@ use crate::book_cli::{self, BookArgs};
 use crate::output::{command_line, minutes, print, print_json, validity};
 use crate::trace_cli::{self, TraceArgs};
 use clap::{Args, Subcommand, ValueEnum};
+use heddle_lab::costs::Cpu;
 use heddle_lab::fidelity;
 use heddle_lab::figures::{self, Quantity};
 use heddle_lab::plan::{self, Plan};
@@ -25,6 +26,7 @@ Examples:
   heddle lab run calibrate --runs 10 --set probes=1000 --out results/long
   heddle lab run thesis-exp08 --arms stock,quic --runs 4 --out results/loss
   heddle lab run thesis-exp08 --backend sim --arms tls,quic --runs 1 --out results/virtual
+  heddle lab run thesis-exp08 --backend sim --arms tls --cpu costs.json --cores 1 --out results/busy
   heddle lab run thesis-exp08 --backend sim --arms quic --runs 1 --out results/seen --trace results/seen/trace
   heddle lab run isolation --phase beside --phase stall --runs 5 --out results/stall
   heddle lab run my-plan.toml --out results/mine     a plan of your own
@@ -154,6 +156,8 @@ struct RunArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    cpu: CpuArgs,
+    #[command(flatten)]
     trace: TraceArgs,
 }
 
@@ -170,12 +174,32 @@ struct JobsArgs {
     /// A directory for the jobs and what they give, which all machines see.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
+    #[command(flatten)]
+    cpu: CpuArgs,
     /// Where the machines have this program. Default: where it is here.
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
     /// Prints the jobs as JSON instead of as text.
     #[arg(long)]
     json: bool,
+}
+
+/// What relays compute with.
+#[derive(Debug, Args)]
+struct CpuArgs {
+    /// Charges each relay in virtual time for computing, by this table of costs; `heddle bench --costs FILE` writes one
+    /// for this machine. Default: computing takes no time.
+    #[arg(long, value_name = "FILE")]
+    cpu: Option<PathBuf>,
+    /// How many cores each relay has then.
+    #[arg(long, default_value_t = 1, requires = "cpu")]
+    cores: usize,
+}
+
+impl CpuArgs {
+    fn read(&self) -> heddle_lab::error::Result<Option<Cpu>> {
+        self.cpu.as_ref().map(|file| Cpu::read(file, self.cores)).transpose()
+    }
 }
 
 #[derive(Debug, Args)]
@@ -333,6 +357,7 @@ fn run_plan(args: RunArgs) -> Result<ExitCode, Box<dyn Error>> {
         command: command_line(),
         heddle: std::env::current_exe()?,
         backend: backend(args.backend, args.null_crypto)?,
+        cpu: args.cpu.read()?,
         trace: trace.clone(),
     };
     let measured = heddle_lab::experiment(&options).inspect_err(|_| {
@@ -369,6 +394,7 @@ fn write_jobs(args: JobsArgs) -> Result<(), Box<dyn Error>> {
         command: command_line(),
         heddle: args.program.map_or_else(std::env::current_exe, Ok)?,
         backend: args.backend.into(),
+        cpu: args.cpu.read()?,
         trace: None,
     };
     let jobs = heddle_lab::run::write_jobs(&options)?;
@@ -413,6 +439,7 @@ fn compare_backends(args: FidelityArgs) -> Result<(), Box<dyn Error>> {
             command: command_line(),
             heddle: std::env::current_exe()?,
             backend: BackendKind::default(),
+            cpu: None,
             trace: None,
         };
         // On standard error, because a program may read the rest.

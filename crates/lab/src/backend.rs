@@ -20,6 +20,7 @@ use heddle_net::tcp_diag::TcpConnection;
 use heddle_netem::{DirectionStats, Step};
 
 use crate::capture::Capture;
+use crate::costs::Cpu;
 use crate::emulator::NetworkOptions;
 use crate::error::Result;
 use crate::machine::usage::Usage;
@@ -45,6 +46,11 @@ pub(crate) trait Backend {
 
     /// How much of its own time has passed, where that is not the machine's.
     fn clock(&self) -> Option<Rc<VirtualClock>> {
+        None
+    }
+
+    /// What each relay computes with, where that is charged.
+    fn cpu(&self) -> Option<&Cpu> {
         None
     }
 
@@ -272,7 +278,7 @@ pub(crate) trait Testbed {
     fn wire(&mut self, from: &str, to: &str) -> Result<DirectionStats>;
 
     /// What the relay on a host has cost so far; `None` where computing costs nothing.
-    fn usage(&mut self, relay: &str) -> Result<Option<Usage>>;
+    fn usage(&mut self, relay: &str) -> Result<Option<Spent>>;
 
     /// The TCP connections of the relay on a host to other relays now, with the host of each of these; `None` where no
     /// kernel tells.
@@ -286,6 +292,21 @@ pub(crate) trait Testbed {
 
     /// Takes everything away and says how it went.
     fn take_down(self: Box<Self>) -> Result<BackendReport>;
+}
+
+/// What a relay has cost so far.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Spent {
+    /// The processors' time in seconds.
+    pub(crate) cpu_s: f64,
+    /// Memory that it has now, in bytes, where there is a process that has some.
+    pub(crate) memory_bytes: Option<u64>,
+}
+
+impl From<Usage> for Spent {
+    fn from(Usage { cpu_s, rss_bytes }: Usage) -> Spent {
+        Spent { cpu_s, memory_bytes: Some(rss_bytes) }
+    }
 }
 
 /// How well a backend did what it should.

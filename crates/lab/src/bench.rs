@@ -11,6 +11,9 @@
 //!
 //! Everything runs on this machine: compare the kinds of one run, not the figures of two.
 
+mod costs;
+mod fit;
+
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -30,6 +33,7 @@ use crate::results::{Measurement, NOT_COMPLETED, Repetition, RunSamples, Summary
 use crate::socks::{self, Target};
 use crate::testnet::{Client, Network, NetworkOptions, Program, Relay, RelayOptions};
 use crate::traffic::{self, Content, Server, Transfer};
+use costs::Observation;
 
 /// The relays of a path.
 const POSITIONS: [&str; 3] = ["guard", "middle", "exit"];
@@ -88,6 +92,8 @@ pub struct BenchOptions {
     pub congestion_control: String,
     /// Where `summary.json` goes.
     pub out_dir: PathBuf,
+    /// Where a table of what operations cost goes, if one is wanted; then each kind carries more loads in each round.
+    pub costs: Option<PathBuf>,
     /// The command as typed, for the summary.
     pub command: String,
 }
@@ -105,6 +111,7 @@ impl Default for BenchOptions {
             budget: Duration::from_secs(300),
             congestion_control: "cubic".to_owned(),
             out_dir: PathBuf::from("target/bench"),
+            costs: None,
             command: String::new(),
         }
     }
@@ -119,6 +126,12 @@ impl BenchOptions {
         let wrong = |what: &str| Err(Error::Options(what.to_owned()));
         if kinds.is_empty() || kinds.len() != self.kinds.len() {
             return wrong("the bench needs one or several different kinds of relays");
+        }
+        let is_datagrams = |kind: &Transport| matches!(kind, Transport::Flows(_));
+        if self.costs.is_some() && !(kinds.contains(&Transport::Tls) && kinds.iter().any(is_datagrams)) {
+            return wrong(
+                "a table of costs needs tls and a transport over datagrams, as --kinds tls,quic has them",
+            );
         }
         let numbers = [self.circuits, self.clients, self.networks, self.rounds_max];
         if numbers.contains(&0) || self.download_bytes == 0 {
@@ -144,17 +157,21 @@ pub fn bench(options: &BenchOptions, on_step: OnStep<'_>) -> Result<Summary> {
     options.validate()?;
     interrupt::install()?;
     let host = emulator::lone_host(&options.congestion_control)?;
-    let (summary, samples) =
+    let (summary, samples, observations) =
         host.run(|| on_host(options, on_step)).map_err(Error::io("entering the bench's host"))??;
     summary.write(&options.out_dir.join("summary.json"))?;
     samples.write(&options.out_dir)?;
+    if let Some(path) = &options.costs {
+        costs::write(path, observations, &summary)?;
+    }
     Ok(summary)
 }
 
 /// The bench, where the calling thread's network is its own.
-fn on_host(options: &BenchOptions, on_step: OnStep<'_>) -> Result<(Summary, RunSamples)> {
+fn on_host(options: &BenchOptions, on_step: OnStep<'_>) -> Result<(Summary, RunSamples, Vec<Observation>)> {
     let mut taken = Taken {
         samples: RunSamples::default(),
+        observations: Vec::new(),
         measurement: Measurement::begin("bench", &options.command, &options.congestion_control),
     };
     taken.measurement.set("stock's scheduler KIST, Heddle's round robin and one shard");
@@ -162,8 +179,9 @@ fn on_host(options: &BenchOptions, on_step: OnStep<'_>) -> Result<(Summary, RunS
     let mut on_step = |step: &str| on_step(step, deadline.saturating_duration_since(Instant::now()));
     if options.networks == 1 {
         let (rounds, tor) = one_network(options, 0, &mut taken, &mut on_step)?;
-        let Taken { samples, measurement } = taken;
-        return Ok((measurement.end(samples.figures(), rounds, options.rounds_max, tor), samples));
+        let Taken { samples, observations, measurement } = taken;
+        let summary = measurement.end(samples.figures(), rounds, options.rounds_max, tor);
+        return Ok((summary, samples, observations));
     }
     taken.measurement.in_networks();
     let (mut made, mut version) = (0, String::new());
@@ -186,13 +204,18 @@ fn on_host(options: &BenchOptions, on_step: OnStep<'_>) -> Result<(Summary, RunS
                 .doubt(format!("network {made}: {rounds} of {wanted} rounds fitted into the time"));
         }
     }
-    let Taken { samples, measurement } = taken;
-    Ok((measurement.end(samples.figures(), made, options.networks, version), samples))
+    let Taken { samples, observations, measurement } = taken;
+    Ok((measurement.end(samples.figures(), made, options.networks, version), samples, observations))
 }
+
+/// Circuits, each with its client's number.
+type Circuits = Vec<(usize, CircuitId)>;
 
 /// What was taken so far.
 struct Taken {
     samples: RunSamples,
+    /// What a table of costs is made of.
+    observations: Vec<Observation>,
     measurement: Measurement,
 }
 
@@ -283,6 +306,9 @@ impl Bench<'_> {
                 let kind = kinds[which];
                 on_step(&format!("{}: {}", self.place(round), kind.name()));
                 costs[which] = self.turn(kind, round, taken)?;
+                if self.options.costs.is_some() && kind != Transport::Stock {
+                    self.observe(kind, &mut taken.observations)?;
+                }
                 self.network.check()?;
             }
             middles.push(costs);
@@ -356,19 +382,25 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// One kind's part of a round; returns what its middle relay cost, if all went well.
-    fn turn(&self, kind: Transport, round: usize, taken: &mut Taken) -> Result<Option<f64>> {
-        let (run, place) = (self.run(round), self.place(round));
-        let Taken { samples, measurement } = taken;
-        let relays = self.relays(kind)?;
+    /// Builds the circuits over these relays, each with its client's number.
+    fn circuits(&self, relays: &[&Relay]) -> Result<(Vec<Control>, Circuits)> {
         let path: Vec<&str> = relays.iter().map(|relay| relay.fingerprint()).collect();
         let mut controls: Vec<Control> =
             self.clients.iter().map(|client| client.control()).collect::<Result<_>>()?;
-        let mut circuits: Vec<(usize, CircuitId)> = Vec::new();
+        let mut circuits = Vec::new();
         for number in 0..self.options.circuits {
             let client = number % controls.len();
             circuits.push((client, controls[client].build_circuit(&path, OPEN_MAX)?));
         }
+        Ok((controls, circuits))
+    }
+
+    /// One kind's part of a round; returns what its middle relay cost, if all went well.
+    fn turn(&self, kind: Transport, round: usize, taken: &mut Taken) -> Result<Option<f64>> {
+        let (run, place) = (self.run(round), self.place(round));
+        let Taken { samples, measurement, .. } = taken;
+        let relays = self.relays(kind)?;
+        let (mut controls, circuits) = self.circuits(&relays)?;
         // The first byte over each circuit opens its way to the server.
         let byte = Content { seed: SEED, len: 1 };
         let byte_sha256 = byte.sha256();

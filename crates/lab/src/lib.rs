@@ -14,6 +14,7 @@ pub mod bench;
 pub mod book;
 pub(crate) mod capture;
 pub mod control;
+pub mod costs;
 pub mod demo;
 pub mod emulator;
 pub mod error;

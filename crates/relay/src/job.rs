@@ -32,6 +32,13 @@ pub enum JobResult {
 impl heddle_seam::language::Job for Job {
     type Result = JobResult;
 
+    fn kind(&self) -> &'static str {
+        match self {
+            Job::Onionskin { .. } => "onionskin",
+            Job::Channel(_) => "channel",
+        }
+    }
+
     fn run(self) -> JobResult {
         match self {
             Job::Onionskin { keys, handshake, onionskin, congestion, seed } => {

@@ -21,12 +21,19 @@ pub trait Job: Debug + Send + 'static {
     /// What comes of it.
     type Result: Debug + Send + 'static;
 
+    /// Which kind of work this is, for drivers that charge by it.
+    fn kind(&self) -> &'static str;
+
     /// Does the work.
     fn run(self) -> Self::Result;
 }
 
 impl Job for Infallible {
     type Result = Infallible;
+
+    fn kind(&self) -> &'static str {
+        match *self {}
+    }
 
     fn run(self) -> Infallible {
         self

@@ -24,8 +24,14 @@
 //! rate. One network may join all hosts instead ([`Simulation::set_network`]), with links of hosts that their wires
 //! share.
 //!
+//! # Time of computing
+//!
+//! Nodes take no time, but for a set cost of jobs, unless a host is given processors ([`Simulation::set_processors`]):
+//! then its shards are charged for what they take in and put out, and what comes while they are busy waits.
+//!
 //! Whoever wants to see what goes over the wires watches them ([`Simulation::watch_wires`]).
 
+mod costs;
 mod internet;
 mod queue;
 mod simulation;
@@ -33,9 +39,10 @@ mod steps;
 mod trace;
 mod wire;
 
+pub use costs::{Costs, Processors};
 pub use heddle_utcp::Options as KernelOptions;
 pub use internet::{Internet, Service, length, pattern, place};
-pub use simulation::{AnyNode, Flood, Host, HostId, Options, Simulation, Tapped, WireWatch};
+pub use simulation::{AnyNode, Flood, Host, HostId, JobWatch, Options, Simulation, Tapped, WireWatch};
 pub use steps::{Action, Condition, Step};
 pub use trace::TraceHash;
 pub use wire::Wire;

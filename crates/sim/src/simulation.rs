@@ -6,6 +6,7 @@ mod kernel;
 mod network;
 mod outputs;
 mod packet;
+mod processors;
 mod socket;
 mod stacks;
 mod watching;
@@ -13,6 +14,7 @@ mod wires;
 
 pub use datagram::Tapped;
 pub use flood::Flood;
+pub use processors::JobWatch;
 pub use watching::WireWatch;
 
 use crate::queue::EventQueue;
@@ -30,6 +32,7 @@ use heddle_seam::time::{Duration, Instant, UnixTime};
 use heddle_utcp::{ConnectionId, Options as KernelOptions};
 use kernel::{Kernel, Owner};
 use packet::{Datagram, HostPair};
+use processors::{Charged, Cores, Round, Waiting};
 use stacks::Stack;
 use std::collections::BTreeMap;
 use watching::Watched;
@@ -138,6 +141,8 @@ pub(crate) struct Actor<L: Language> {
     pub accepted: u64,
     /// How often it was started anew. What was due for an earlier life is void.
     pub life: u32,
+    /// Where what it does takes time.
+    pub charged: Option<Box<Charged<L>>>,
 }
 
 pub(crate) enum Due<L: Language> {
@@ -164,6 +169,15 @@ pub(crate) enum Due<L: Language> {
     Network(Instant),
     /// A datagram has waited in a port's buffer.
     Datagram(Datagram),
+    /// Somebody wants a core of a host, or one has become free.
+    Cores {
+        host: HostId,
+        freed: bool,
+    },
+    /// A node has worked for as long as some of its outputs take.
+    Outputs(ActorId, u32),
+    RoundOver(ActorId, u32),
+    Rested(ActorId, u32),
 }
 
 /// Many nodes in virtual time; see the crate.
@@ -191,6 +205,11 @@ pub struct Simulation<L: Language> {
     pub(crate) sockets: BTreeMap<(ActorId, SocketId), ConnectionId>,
     pub(crate) events: Vec<(Instant, HostId, L::Event)>,
     pub(crate) buf: Vec<u8>,
+    /// The hosts whose computing takes time.
+    pub(crate) cores: BTreeMap<HostId, Cores<L>>,
+    /// Which of their nodes is told things at the moment.
+    pub(crate) round: Option<Round<L>>,
+    pub(crate) job_watch: Option<Box<dyn JobWatch>>,
 }
 
 impl<L: Language> Simulation<L> {
@@ -218,6 +237,9 @@ impl<L: Language> Simulation<L> {
             sockets: BTreeMap::new(),
             events: Vec::new(),
             buf: Vec::new(),
+            cores: BTreeMap::new(),
+            round: None,
+            job_watch: None,
         }
     }
 
@@ -302,7 +324,9 @@ impl<L: Language> Simulation<L> {
         for (shard, node) in host.nodes.into_iter().chain(host.beside).enumerate() {
             let shard = ShardId(u16::try_from(shard).expect("no relay has so many shards"));
             let actor = ActorId(self.actors.len());
-            self.actors.push(Actor { host: id, shard, node: Some(node), timer: None, accepted: 0, life: 0 });
+            let node = Some(node);
+            let (timer, accepted, life, charged) = (None, 0, 0, None);
+            self.actors.push(Actor { host: id, shard, node, timer, accepted, life, charged });
             self.queue.push(self.now, Due::WallClock(actor, 0));
         }
         let Host { addrs, ports, plain, .. } = host;
@@ -363,7 +387,9 @@ impl<L: Language> Simulation<L> {
         let now = self.now;
         let node: &mut dyn Any = &mut **self.node(actor).expect("the node lives");
         let result = speak(node.downcast_mut().expect("the node is what the test takes it for"), now);
-        self.poll_outputs(actor);
+        if !self.ask_later(actor) {
+            self.poll_outputs(actor);
+        }
         result
     }
 
@@ -391,6 +417,7 @@ impl<L: Language> Simulation<L> {
         let (first, nodes) = (self.hosts[host.0].first.0, self.hosts[host.0].nodes());
         self.trace.record(self.now, first, Kind::Killed, 0, 0, &[]);
         (first..first + nodes).for_each(|actor| self.actors[actor].node = None);
+        (first..first + nodes).for_each(|actor| self.forget_charged(ActorId(actor)));
         self.sockets.retain(|(actor, _), _| !(first..first + nodes).contains(&actor.0));
         let kernel = self.hosts[host.0].kernel;
         self.kernels[kernel.0].tcp.stop_listening();
@@ -471,6 +498,9 @@ impl<L: Language> Simulation<L> {
         if self.actors[actor.0].node.is_none() {
             return;
         }
+        if self.actors[actor.0].is_put_off() {
+            return self.put_off(actor, Waiting::Input { kind, subject, amount, input });
+        }
         let now = self.now;
         let detail = match &input {
             Input::Failed { error, .. } => format!("{error:?}"),
@@ -480,9 +510,12 @@ impl<L: Language> Simulation<L> {
             _ => String::new(),
         };
         self.trace.record(now, actor.0, kind, subject, amount, detail.as_bytes());
+        let is_charged = self.charge_input(actor, &input);
         if let Some(node) = self.node(actor) {
             node.handle_input(now, input);
-            self.poll_outputs(actor);
+            if !is_charged {
+                self.poll_outputs(actor);
+            }
         }
     }
 
@@ -500,7 +533,7 @@ impl<L: Language> Simulation<L> {
                 self.input(actor, Kind::Timeout, 1, 0, Input::WallClock(wall));
             }
             Due::Timer(actor, at) => {
-                if self.actors[actor.0].timer == Some(at) {
+                if self.actors[actor.0].timer == Some(at) && !self.wake(actor) {
                     self.actors[actor.0].timer = None;
                     self.input(actor, Kind::Timeout, 0, 0, Input::Timeout);
                 }
@@ -525,6 +558,10 @@ impl<L: Language> Simulation<L> {
             Due::Wires(ends, at) => self.on_wires(ends, at),
             Due::Network(at) => self.on_network(at),
             Due::Datagram(datagram) => self.deliver(&datagram, std::slice::from_ref(&datagram)),
+            Due::Cores { host, freed } => self.on_cores(host, freed),
+            Due::Outputs(actor, life) => self.on_outputs(actor, life),
+            Due::RoundOver(actor, life) => self.on_round_over(actor, life),
+            Due::Rested(actor, life) => self.on_rested(actor, life),
         }
     }
 }

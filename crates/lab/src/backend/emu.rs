@@ -22,13 +22,12 @@ use heddle_netem::{DirectionStats, Step};
 
 use super::{
     Backend, BackendReport, Built, Circuit, CircuitOrder, Deployment, Log, Outcome, Role, Source, SourceId,
-    Testbed, WireFlow,
+    Spent, Testbed, WireFlow,
 };
 use crate::capture::Capture;
 use crate::emulator::{Emulation, KernelOptions, RunOptions, Summary};
 use crate::error::{Error, Result};
 use crate::machine::interrupt;
-use crate::machine::usage::Usage;
 use crate::metrics::Metrics;
 use crate::plan::{Arm, Case, Tor};
 use crate::testnet::stock_version;
@@ -185,8 +184,8 @@ impl Testbed for Hosts {
         self.emulation.direction_stats(from, to)
     }
 
-    fn usage(&mut self, relay: &str) -> Result<Option<Usage>> {
-        self.tor.relay(relay)?.usage().map(Some)
+    fn usage(&mut self, relay: &str) -> Result<Option<Spent>> {
+        Ok(Some(self.tor.relay(relay)?.usage()?.into()))
     }
 
     fn connections(&mut self, relay: &str) -> Result<Option<Vec<(String, TcpConnection)>>> {

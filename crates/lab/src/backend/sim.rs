@@ -28,11 +28,11 @@ use heddle_transport::Ciphers;
 use super::virtual_clock::VirtualClock;
 use super::{
     BUILDING_MAX, Backend, BackendReport, Built, Circuit, CircuitOrder, Deployment, Log, OPEN_MAX, Outcome,
-    Source, SourceId, Testbed, WireFlow,
+    Source, SourceId, Spent, Testbed, WireFlow,
 };
 use crate::capture::Capture;
+use crate::costs::Cpu;
 use crate::error::{Error, Result};
-use crate::machine::usage::Usage;
 use crate::metrics::Metrics;
 use crate::plan::{Arm, Tor, TorArm, Traffic};
 use crate::trace::Trace;
@@ -50,8 +50,7 @@ const LONG_LOOK: Duration = Duration::from_millis(50);
 /// How long sources may take that were asked to stop: more than a download may hang.
 const STOP_MAX: Duration = Duration::from_secs(600);
 /// What a testbed says of itself.
-const SETTINGS: [&str; 5] = [
-    "computing takes no time but for handshakes of circuits: there are no figures of processor time and memory",
+const SETTINGS: [&str; 4] = [
     "kernels have TCP by utcp",
     "each relay has one shard, and 256 MiB for queues, unless its torrc says otherwise",
     "onion proxies are Heddle's",
@@ -64,11 +63,16 @@ const STOCK_MODEL_SETTING: &str =
 /// The same of one whose links do not encrypt.
 const NULL_CRYPTO: &str =
     "null link cryptography: records of TLS, QUIC and DTLS are as long as real ones, and not encrypted";
+/// The same where nobody is charged for computing.
+const NOT_CHARGED: &str = "computing takes no time but for handshakes of circuits: there are no figures of \
+    processor time and memory";
 
 /// Hosts in virtual time.
 #[derive(Debug)]
 pub(crate) struct Sim {
     clock: Rc<VirtualClock>,
+    /// What each relay computes with.
+    cpu: Option<Cpu>,
     /// Writes down what happens in the first network.
     trace: Option<Trace>,
     encryption: Encryption,
@@ -94,9 +98,9 @@ impl Encryption {
 }
 
 impl Sim {
-    /// One of whose first network there is a trace, if one is wanted.
-    pub(crate) fn new(encryption: Encryption, trace: Option<Trace>) -> Sim {
-        Sim { clock: Rc::default(), trace, encryption }
+    /// One whose relays are charged for computing, if that is wanted, and of whose first network there is a trace.
+    pub(crate) fn new(encryption: Encryption, cpu: Option<Cpu>, trace: Option<Trace>) -> Sim {
+        Sim { clock: Rc::default(), cpu, trace, encryption }
     }
 }
 
@@ -113,6 +117,10 @@ impl Backend for Sim {
         Some(Rc::clone(&self.clock))
     }
 
+    fn cpu(&self) -> Option<&Cpu> {
+        self.cpu.as_ref()
+    }
+
     fn check(&self, arm: &Arm, tor: Option<&Tor>, wanted: &Deployment) -> Result<()> {
         let lacking = match (&arm.tor, tor) {
             (Some(options), Some(tor)) => lacking(tor, options),
@@ -126,12 +134,18 @@ impl Backend for Sim {
 
     fn bring_up(&mut self, wanted: &Deployment, _on_step: &mut dyn FnMut(&str)) -> Result<Box<dyn Testbed>> {
         let mut world = World::new(wanted, Rc::clone(&self.clock), self.encryption.ciphers())?;
+        if let Some(cpu) = &self.cpu {
+            for relay in world.hosts.values().filter_map(|place| place.relay.as_ref()) {
+                world.sim.set_processors(relay.host, cpu.processors());
+            }
+        }
         if let Some(trace) = &self.trace {
             world.attach(trace, &wanted.network)?;
         }
         Ok(Box::new(Hosts {
             world,
             encryption: self.encryption,
+            cpu: self.cpu.clone(),
             circuits: Vec::new(),
             watched: Kept::default(),
             sources: Vec::new(),
@@ -165,6 +179,7 @@ fn lacking(tor: &Tor, arm: &TorArm) -> Option<&'static str> {
 struct Hosts {
     world: World,
     encryption: Encryption,
+    cpu: Option<Cpu>,
     circuits: Vec<Opened>,
     /// What is kept of a wire.
     watched: Kept,
@@ -420,8 +435,10 @@ impl Testbed for Hosts {
         Ok(self.world.sim.network_stats(from, to))
     }
 
-    fn usage(&mut self, _relay: &str) -> Result<Option<Usage>> {
-        Ok(None)
+    fn usage(&mut self, relay: &str) -> Result<Option<Spent>> {
+        let host = self.world.host(relay)?.id;
+        let spent = self.world.sim.processor_time(host);
+        Ok(spent.map(|spent| Spent { cpu_s: spent.as_secs_f64(), memory_bytes: None }))
     }
 
     fn connections(&mut self, _relay: &str) -> Result<Option<Vec<(String, TcpConnection)>>> {
@@ -452,8 +469,14 @@ impl Testbed for Hosts {
             .collect();
         let of_model = self.world.has_stock_model.then_some(STOCK_MODEL_SETTING);
         let null = (self.encryption == Encryption::Null).then_some(NULL_CRYPTO);
-        let settings = SETTINGS.into_iter().chain(of_model).chain(null).map(str::to_owned).collect();
+        let computing = self.cpu.as_ref().map_or(NOT_CHARGED.to_owned(), Cpu::told);
+        let settings = SETTINGS.into_iter().chain(of_model).chain(null).map(str::to_owned);
+        let settings = settings.chain([computing]).collect();
         let trace = Some(sim.trace_hash().to_string());
-        Ok(BackendReport { reasons, settings, trace, ..BackendReport::default() })
+        let relays = self.world.hosts.values().filter_map(|place| place.relay.as_ref());
+        let overrun: u64 = relays.map(|relay| sim.datagrams_overrun(relay.host)).sum();
+        let overrun = self.cpu.as_ref().map(|_| ("datagrams_overrun".to_owned(), overrun as f64));
+        let noise = overrun.into_iter().collect();
+        Ok(BackendReport { reasons, settings, noise, trace, ..BackendReport::default() })
     }
 }

@@ -51,6 +51,7 @@ fn stored(transports: &[&str]) -> Stored {
         plan: "calibrate".into(),
         set: BTreeMap::from([("probes".to_owned(), "9".to_owned())]),
         backend: "emu".into(),
+        cpu: None,
         commit: "0123abcd".into(),
         command: "heddle lab run calibrate --set 'a<b'".into(),
         conditions: Conditions::default(),

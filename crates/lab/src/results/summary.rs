@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::check::Check;
 use super::judgement::Judgement;
+use crate::costs::Cpu;
 use crate::error::{Error, Result};
 use crate::figures::Figure;
 use crate::machine::conditions::{Conditions, LoadReading, Noise, commit};
@@ -32,6 +33,9 @@ pub struct Summary {
     pub phases: Vec<String>,
     /// What the hosts and wires were made of.
     pub backend: String,
+    /// What each relay computed with, where that was charged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<Cpu>,
     /// The commit that was checked out (see `commit`).
     pub commit: String,
     /// The command that made it, as typed.

@@ -51,6 +51,7 @@ pub(super) fn described(
         arms: plan.arms.iter().map(|arm| arm.as_ref().name.clone()).collect(),
         phases: phases.to_vec(),
         backend: backend.name().to_owned(),
+        cpu: backend.cpu().cloned(),
         commit: commit.to_owned(),
         command: command.to_owned(),
         conditions: Conditions::now(),

@@ -16,6 +16,7 @@ use super::tor::ArmRun;
 use crate::backend::Backend;
 use crate::backend::emu::Emu;
 use crate::backend::sim::{Encryption, Sim};
+use crate::costs::Cpu;
 use crate::error::{Error, Result};
 use crate::machine::conditions::{LoadReading, commit};
 use crate::machine::interrupt;
@@ -49,6 +50,8 @@ pub struct RunOptions {
     pub heddle: PathBuf,
     /// What hosts and wires are made of.
     pub backend: BackendKind,
+    /// What each relay computes with, in virtual time. Default: computing takes no time.
+    pub cpu: Option<Cpu>,
     /// What happens on the wires and to circuits is written down here, in virtual time. It is of one run of one arm.
     pub trace: Option<Trace>,
 }
@@ -77,8 +80,10 @@ pub fn run(options: &RunOptions, on_results: OnResults<'_>) -> Result<Summary> {
     interrupt::install()?;
     let mut backend: Box<dyn Backend> = match options.backend {
         BackendKind::Emu => Box::new(Emu { heddle: options.heddle.clone() }),
-        BackendKind::Sim => Box::new(Sim::new(Encryption::Real, options.trace.clone())),
-        BackendKind::SimNullCrypto => Box::new(Sim::new(Encryption::Null, options.trace.clone())),
+        BackendKind::Sim => Box::new(Sim::new(Encryption::Real, options.cpu.clone(), options.trace.clone())),
+        BackendKind::SimNullCrypto => {
+            Box::new(Sim::new(Encryption::Null, options.cpu.clone(), options.trace.clone()))
+        }
     };
     // What is checked out later made none of the program that is running.
     run_with(options, backend.as_mut(), &commit(), on_results)
@@ -98,6 +103,7 @@ pub(super) fn run_with(
     let plan = &if is_virtual { chosen.with_stock_modelled() } else { chosen };
     let (runs, seed) = runs_and_seed(options.runs, options.seed, plan)?;
     check_trace(options, plan, runs)?;
+    check_cpu(options)?;
     check_arms(plan, backend, seed)?;
     let wanted = described(loaded, (plan, &options.phases), backend, commit, &options.command);
     let wanted = Summary { runs_wanted: runs, ..wanted };
@@ -165,6 +171,16 @@ fn check_trace(options: &RunOptions, plan: &Plan, runs: usize) -> Result<()> {
         (Some(_), BackendKind::Sim | BackendKind::SimNullCrypto) => return Ok(()),
     };
     Err(Error::Options(what.to_owned()))
+}
+
+/// Processors are charged in virtual time alone.
+fn check_cpu(options: &RunOptions) -> Result<()> {
+    match (&options.cpu, options.backend) {
+        (Some(_), BackendKind::Emu) => Err(Error::Options(
+            "--cpu charges relays in virtual time: add --backend sim; on emu this machine's own processors work".into(),
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Looks whether the backend has all that the arms want, before the first begins.

@@ -8,13 +8,12 @@ use heddle_netem::{DirectionStats, Step};
 
 use super::*;
 use crate::backend::{
-    Backend, BackendReport, Built, Circuit, CircuitOrder, Deployment, Log, Outcome, Source, SourceId,
+    Backend, BackendReport, Built, Circuit, CircuitOrder, Deployment, Log, Outcome, Source, SourceId, Spent,
     Testbed, WireFlow,
 };
 use crate::capture::Capture;
 use crate::error::{Error, Result};
 use crate::figures::labels;
-use crate::machine::usage::Usage;
 use crate::metrics::Metrics;
 use crate::plan::tests::small;
 use crate::plan::{Case, Loaded};
@@ -128,7 +127,7 @@ impl Testbed for MadeUpTestbed {
         no_tor()
     }
 
-    fn usage(&mut self, _relay: &str) -> Result<Option<Usage>> {
+    fn usage(&mut self, _relay: &str) -> Result<Option<Spent>> {
         no_tor()
     }
 
@@ -279,6 +278,7 @@ fn options(loaded: Loaded, out: &std::path::Path) -> RunOptions {
         command: "heddle lab".to_owned(),
         heddle: Default::default(),
         backend: BackendKind::Emu,
+        cpu: None,
         trace: None,
     }
 }

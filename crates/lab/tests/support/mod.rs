@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use heddle_lab::costs::Cpu;
 use heddle_lab::error::Result;
 use heddle_lab::figures::Figure;
 use heddle_lab::plan::Plan;
@@ -19,6 +20,11 @@ pub struct Wanted<'a> {
 
 /// Runs the plan of this text; results are in `out` below `dir`.
 pub fn measured(dir: &Path, text: &str, wanted: &Wanted<'_>, out: &str) -> Result<Summary> {
+    charged(dir, text, wanted, None, out)
+}
+
+/// The same with relays that are charged for computing.
+pub fn charged(dir: &Path, text: &str, wanted: &Wanted<'_>, cpu: Option<Cpu>, out: &str) -> Result<Summary> {
     let file = dir.join("plan.toml");
     std::fs::write(&file, text).unwrap();
     let set: BTreeMap<String, String> =
@@ -34,6 +40,7 @@ pub fn measured(dir: &Path, text: &str, wanted: &Wanted<'_>, out: &str) -> Resul
         command: "a test".to_owned(),
         heddle: Default::default(),
         backend: wanted.backend,
+        cpu,
         trace: None,
     };
     run(&options, &mut |_| Ok(()))

@@ -62,6 +62,7 @@ fn measured(
         command: "a test".to_owned(),
         heddle: Default::default(),
         backend,
+        cpu: None,
         trace,
     };
     run(&options, &mut |_| Ok(()))

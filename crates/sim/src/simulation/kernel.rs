@@ -4,6 +4,7 @@
 //! Packets that arrive change connections; a changed connection's socket is looked at, by an event of its own at the
 //! same instant, and its node gets one input. After each such step whatever has to leave goes on the wires.
 
+use super::processors::Waiting;
 use super::socket::{Phase, Socket, Turn, is_connected};
 use super::{ActorId, Due, EVENTS_PER_INSTANT_MAX, HostId, KernelId, Simulation};
 use crate::trace::Kind;
@@ -164,8 +165,17 @@ impl<L: Language> Simulation<L> {
     fn at_socket(&mut self, actor: ActorId, socket: SocketId, change: impl FnOnce(&mut Socket)) {
         let Some(id) = self.sockets.get(&(actor, socket)).copied() else { return };
         let kernel = self.kernel_of(actor, socket);
-        if let Some(socket) = self.kernels[kernel.0].sockets.get_mut(&id) {
+        let Kernel { tcp, sockets, .. } = &mut self.kernels[kernel.0];
+        if let Some(socket) = sockets.get_mut(&id) {
             change(socket);
+            // A node that is charged has paid for this, and need not be told first what else there is.
+            if self.actors[actor.0].charged.is_some()
+                && let Some(connection) = tcp.get_mut(id)
+                && connection.close_reason().is_none()
+            {
+                socket.flush(connection);
+                self.pump(kernel);
+            }
             self.look(kernel, id);
         }
     }
@@ -268,6 +278,9 @@ impl<L: Language> Simulation<L> {
             return;
         };
         let (actor, socket) = (socket.actor, socket.id);
+        if self.actors[actor.0].is_put_off() {
+            return self.put_off(actor, Waiting::Accepted(kernel, id));
+        }
         self.input(actor, Kind::Accepted, socket.get(), 0, Input::Accepted { socket, local, peer });
         // What came meanwhile found a node that knew nothing of it.
         self.look(kernel, id);
@@ -277,7 +290,16 @@ impl<L: Language> Simulation<L> {
     pub(crate) fn on_unreachable(&mut self, host: HostId, local: SocketAddr, remote: SocketAddr) {
         let kernel = self.hosts[host.0].kernel;
         let found = self.kernels[kernel.0].tcp.find(local, remote);
-        let Some(id) = found else { return };
+        if let Some(id) = found {
+            self.fail_unreachable(kernel, id);
+        }
+    }
+
+    pub(crate) fn fail_unreachable(&mut self, kernel: KernelId, id: ConnectionId) {
+        let of = self.kernels[kernel.0].sockets.get(&id).map(|socket| socket.actor);
+        if let Some(actor) = of.filter(|actor| self.actors[actor.0].is_put_off()) {
+            return self.put_off(actor, Waiting::Unreachable(kernel, id));
+        }
         let named =
             self.kernels[kernel.0].sockets.get(&id).map(|socket| (socket.actor, socket.id, socket.phase));
         self.drop_connection(kernel, id);
@@ -327,6 +349,15 @@ impl<L: Language> Simulation<L> {
         let (actor, name) = (socket.actor, socket.id);
         let error = connection.close_reason().and_then(as_error);
         let flushed = error.is_some() || socket.flush(connection);
+        if socket.phase != Phase::Closing && self.actors[actor.0].is_put_off() {
+            let is_news = error.is_some() || socket.has_news(connection);
+            socket.look_due = is_news;
+            self.pump(kernel);
+            if is_news {
+                self.put_off(actor, Waiting::Look(kernel, id));
+            }
+            return;
+        }
         match (socket.phase, error) {
             (Phase::Closing, _) if flushed => self.finish(kernel, id),
             (Phase::Closing, _) => self.pump(kernel),
@@ -376,7 +407,10 @@ impl<L: Language> Simulation<L> {
         let buf = node.recv_buf(socket);
         if buf.is_empty() {
             // It has noticed only now that it lost interest, and says so.
-            return self.poll_outputs(actor);
+            if !self.actors[actor.0].is_in_round() {
+                self.poll_outputs(actor);
+            }
+            return;
         }
         let len = connection.read(self.now, buf);
         self.pump(kernel);

@@ -2,7 +2,7 @@
 
 use super::{ActorId, Due, EVENTS_PER_INSTANT_MAX, Simulation};
 use crate::trace::Kind;
-use heddle_seam::language::{Job, Language};
+use heddle_seam::language::Language;
 use heddle_seam::node::{Output, Query, Resolution, ResolveError, ResolveId};
 use heddle_seam::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ impl<L: Language> Simulation<L> {
         }
     }
 
-    fn set_timer(&mut self, actor: ActorId, timeout: Option<Instant>) {
+    pub(crate) fn set_timer(&mut self, actor: ActorId, timeout: Option<Instant>) {
         let timeout = timeout.map(|at| at.max(self.now));
         let timer = &mut self.actors[actor.0].timer;
         if *timer != timeout {
@@ -35,7 +35,7 @@ impl<L: Language> Simulation<L> {
         }
     }
 
-    fn carry_out(&mut self, actor: ActorId, output: Output<L>) {
+    pub(crate) fn carry_out(&mut self, actor: ActorId, output: Output<L>) {
         let mut record = |kind, subject, detail: &str| {
             self.trace.record(self.now, actor.0, kind, subject, 0, detail.as_bytes());
         };
@@ -69,9 +69,12 @@ impl<L: Language> Simulation<L> {
             Output::StopResolving { id } => record(Kind::StopResolving, id.0, ""),
             Output::Compute { id, job } => {
                 record(Kind::Compute, id.0, &format!("{job:?}"));
-                let state = &self.actors[actor.0];
-                let due = Due::Computed(actor, state.life, id, Box::new(job.run()));
-                self.queue.push(self.now + self.hosts[state.host.0].job_cost, due);
+                if let Some(job) = self.work(actor, id, job) {
+                    let result = Box::new(self.run(job));
+                    let state = &self.actors[actor.0];
+                    let due = Due::Computed(actor, state.life, id, result);
+                    self.queue.push(self.now + self.hosts[state.host.0].job_cost, due);
+                }
             }
             Output::ToShard { to, message } => {
                 record(Kind::ToShard, to.0.into(), &format!("{message:?}"));

@@ -110,6 +110,28 @@ impl Socket {
 
     /// What the node gets next of what it wants.
     pub fn turn(&mut self, connection: &Connection) -> Turn {
+        let turn = self.next(connection);
+        match turn {
+            Turn::Eof => self.eof_told = true,
+            Turn::Grant(bytes) => {
+                self.grant_due = false;
+                self.credit = bytes;
+            }
+            Turn::Read | Turn::Flush | Turn::Nothing => {}
+        }
+        turn
+    }
+
+    /// Whether there is anything that the node is to be told, or done for it.
+    pub fn has_news(&self, connection: &Connection) -> bool {
+        match self.phase {
+            Phase::Connecting => is_connected(connection),
+            Phase::Open => self.next(connection) != Turn::Nothing,
+            Phase::Closing => false,
+        }
+    }
+
+    fn next(&self, connection: &Connection) -> Turn {
         if self.phase != Phase::Open {
             return Turn::Nothing;
         }
@@ -117,7 +139,6 @@ impl Socket {
             return Turn::Read;
         }
         if self.want_read && connection.is_eof() && !self.eof_told {
-            self.eof_told = true;
             return Turn::Eof;
         }
         if !self.out.is_empty() && room(connection) > 0 {
@@ -125,8 +146,6 @@ impl Socket {
         }
         let short = self.credit < QUANTUM_BYTES || self.grant_due;
         if self.want_write && self.fin == Fin::None && self.out.is_empty() && short && room(connection) > 0 {
-            self.grant_due = false;
-            self.credit = QUANTUM_BYTES;
             return Turn::Grant(QUANTUM_BYTES);
         }
         Turn::Nothing

@@ -76,6 +76,12 @@ fn carried(counters: &[Counters]) -> Carried {
 fn loops(out: &mut Exposition, counters: &[Counters]) {
     let sum = |of: fn(&Counters) -> u64| -> u64 { counters.iter().map(of).sum() };
     out.gauge("heddle_shards", "Shards of the relay").value(counters.len());
+    out.counter("heddle_turns_total", "Turns of the shards' event loops").value(sum(|of| of.waits));
+    let mut calls = out.counter("heddle_stream_calls_total", "System calls for TCP connections");
+    calls.labelled(&[("what", "receive")], sum(|of| of.recvs));
+    calls.labelled(&[("what", "send")], sum(|of| of.sends));
+    calls.labelled(&[("what", "open")], sum(|of| of.accepts + of.connects));
+    calls.labelled(&[("what", "close")], sum(|of| of.sockets_closed));
     let mut datagrams = out.counter("heddle_datagrams_total", "Datagrams");
     datagrams.labelled(&[("direction", "in")], sum(|of| of.datagrams_received));
     datagrams.labelled(&[("direction", "out")], sum(|of| of.datagrams_sent));

@@ -64,7 +64,7 @@ pub fn collect(
     let wanted = described(
         &jobs.loaded,
         (plan, &jobs.order.phases),
-        &Sim::new(Encryption::Real, None),
+        &Sim::new(Encryption::Real, jobs.order.cpu.clone(), None),
         &jobs.order.commit,
         &options.command,
     );

@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::scripts::{Places, scripts};
 use crate::backend::sim::{Encryption, Sim};
+use crate::costs::Cpu;
 use crate::error::{Error, Result};
 use crate::machine::conditions::commit;
 use crate::machine::files::{read_json, write_json, write_whole};
@@ -42,6 +43,8 @@ pub(super) struct Order {
     pub(super) runs: usize,
     /// The seed of the first.
     pub(super) seed: u64,
+    /// What each relay computes with, where that is charged.
+    pub(super) cpu: Option<Cpu>,
     /// The commit that was checked out when the jobs were written.
     pub(super) commit: String,
     /// The program.
@@ -110,7 +113,7 @@ pub fn write_jobs(options: &RunOptions) -> Result<Vec<Job>> {
     let loaded = &options.loaded;
     let plan = loaded.plan.with_arms(&options.arms)?.with_phases(&options.phases)?.with_stock_modelled();
     let (runs, seed) = runs_and_seed(options.runs, options.seed, &plan)?;
-    check_arms(&plan, &Sim::new(Encryption::Real, None), seed)?;
+    check_arms(&plan, &Sim::new(Encryption::Real, options.cpu.clone(), None), seed)?;
     let order = Order {
         plan: plan.name.clone(),
         plan_sha256: format!("{:x}", Sha256::digest(&loaded.text)),
@@ -119,6 +122,7 @@ pub fn write_jobs(options: &RunOptions) -> Result<Vec<Job>> {
         phases: options.phases.clone(),
         runs,
         seed,
+        cpu: options.cpu.clone(),
         commit: commit(),
         program: Build::this()?,
     };
@@ -220,6 +224,7 @@ impl Order {
             ("is of another plan or of other values", is_of_another_plan),
             ("is of other arms or phases", (&self.arms, &self.phases) != (&other.arms, &other.phases)),
             ("is of other runs or seeds", (self.runs, self.seed) != (other.runs, other.seed)),
+            ("is of other cores or costs of relays", self.cpu != other.cpu),
             ("is of another commit", self.commit != other.commit),
             ("was made by another build of the program", self.program != other.program),
         ];

@@ -48,7 +48,7 @@ pub fn make_job(dir: &Path, number: usize) -> Result<JobDone> {
 
 fn measured(jobs: &Jobs, job: &Job) -> Result<Given> {
     let plan = jobs.plan.with_arms(std::slice::from_ref(&job.arm))?;
-    let mut backend = Sim::new(Encryption::Real, None);
+    let mut backend = Sim::new(Encryption::Real, jobs.order.cpu.clone(), None);
     let (begun, quiet) = (Instant::now(), LoadReading::now());
     let screen = Screen::new(begun, estimate(&plan), backend.clock());
     let mut measuring = Measuring::new(&plan, &mut backend, begun + WITHOUT_BUDGET, screen);

@@ -17,10 +17,11 @@ use super::sockets::Looks;
 use super::streams::{self, Member, Window};
 use super::wire_view::{Viewed, Viewing};
 use super::{server_of, transport_use, wire_use};
-use crate::backend::{Built, Circuit, CircuitOrder, Log, Reached, ServerKind, Source, SourceId, Testbed};
+use crate::backend::{
+    Built, Circuit, CircuitOrder, Log, Reached, ServerKind, Source, SourceId, Spent, Testbed,
+};
 use crate::error::{Error, Result};
 use crate::figures::{Labels, labels};
-use crate::machine::usage::Usage;
 use crate::plan::hosts;
 use crate::plan::{Change, Client, Flow, Phase, Tor, TorArm, Traffic, WireGroup, WirePair};
 use crate::run::sampled::Sampled;
@@ -69,7 +70,7 @@ struct Meanwhile<'a> {
 /// What has been spent so far.
 struct Costs {
     /// By the relays, in their order; `None` where computing costs nothing.
-    relays: Vec<Option<Usage>>,
+    relays: Vec<Option<Spent>>,
     wires: wire_use::Counts,
 }
 
@@ -310,7 +311,8 @@ impl PhaseRun<'_> {
             if gb > 0.0 {
                 samples.push(Sampled::one("relay_cpu_s_per_gb", cpu_s / gb).with(relay.clone()));
             }
-            samples.push(Sampled::one("relay_memory_mb", after.rss_bytes as f64 / 1e6).with(relay));
+            let memory = after.memory_bytes.map(|bytes| Sampled::one("relay_memory_mb", bytes as f64 / 1e6));
+            samples.extend(memory.map(|memory| memory.with(relay)));
         }
         samples
     }

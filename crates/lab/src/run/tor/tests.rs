@@ -7,11 +7,12 @@ use heddle_net::tcp_diag::TcpConnection;
 use heddle_netem::{DirectionStats, Step};
 
 use super::*;
-use crate::backend::{Built, Circuit, CircuitOrder, Log, Outcome, Source, SourceId, Testbed, WireFlow};
+use crate::backend::{
+    Built, Circuit, CircuitOrder, Log, Outcome, Source, SourceId, Spent, Testbed, WireFlow,
+};
 use crate::capture::Capture;
 use crate::error::Error;
 use crate::figures::labels;
-use crate::machine::usage::Usage;
 use crate::metrics::Metrics;
 use crate::plan::Plan;
 use crate::plan::network_tests::{network_of, small};
@@ -197,8 +198,8 @@ impl Testbed for Virtual {
         Ok(DirectionStats { bytes_out: 1_000_000 * self.now.as_secs(), ..DirectionStats::default() })
     }
 
-    fn usage(&mut self, _relay: &str) -> Result<Option<Usage>> {
-        Ok(Some(Usage { cpu_s: self.now.as_secs_f64() / 10.0, rss_bytes: 30_000_000 }))
+    fn usage(&mut self, _relay: &str) -> Result<Option<Spent>> {
+        Ok(Some(Spent { cpu_s: self.now.as_secs_f64() / 10.0, memory_bytes: Some(30_000_000) }))
     }
 
     fn connections(&mut self, _relay: &str) -> Result<Option<Vec<(String, TcpConnection)>>> {
