@@ -10,6 +10,7 @@ use core::net::IpAddr;
 use heddle_control::{Shown, transport};
 use heddle_dir::certs::ChannelCerts;
 use heddle_dir::keys::RelayKeys;
+use heddle_proto::channel::StreamTransport;
 use heddle_proto::endpoint::Endpoint;
 use heddle_relay::{Relay, RelayConfig};
 use heddle_seam::node::{PortId, ShardId, StackId};
@@ -97,6 +98,22 @@ impl<'a> Assembly<'a> {
         stopwatch: &Stopwatch,
         chance: Chance<'_>,
     ) -> Result<Relay, AssemblyError> {
+        self.shard_over(number, ports, first, stopwatch, chance, |channels| channels)
+    }
+
+    /// The same over the channels that `over` makes of the relay's own: a simulation has some that keep no rules.
+    ///
+    /// # Errors
+    /// Likewise.
+    pub fn shard_over(
+        &self,
+        number: u16,
+        ports: &[Offered],
+        first: Option<&Relay>,
+        stopwatch: &Stopwatch,
+        chance: Chance<'_>,
+        over: impl FnOnce(Box<dyn StreamTransport>) -> Box<dyn StreamTransport>,
+    ) -> Result<Relay, AssemblyError> {
         let config = RelayConfig { shard: ShardId(number), ..self.config.clone() };
         let shown = Shown { keys: self.keys, certs: self.certs, addrs: &self.addrs };
         let tls = transport(&shown, PaddingOptions::default(), chance("tls"));
@@ -107,8 +124,8 @@ impl<'a> Assembly<'a> {
                 Ok((offered.port, offered.number, endpoint))
             })
             .collect();
-        let tls = Box::new(tls.map_err(AssemblyError::Tls)?);
-        let mut relay = Relay::with_endpoints(config, tls, endpoints?, chance("relay"));
+        let channels = over(Box::new(tls.map_err(AssemblyError::Tls)?));
+        let mut relay = Relay::with_endpoints(config, channels, endpoints?, chance("relay"));
         relay.set_stopwatch(stopwatch.clone());
         if let Some(first) = first {
             relay.share_with(first);

@@ -1,6 +1,7 @@
 //! Relays of the assembly, with keys and certificates, on hosts of the simulator.
 
 use crate::OR_PORT;
+use crate::mischief::Mischief;
 use crate::relay_options::{RelayOptions, shards};
 use core::net::IpAddr;
 use heddle_assembly::{Assembly, Offered, Setup, queue_bytes_max};
@@ -43,7 +44,7 @@ impl MadeRelay {
         let seed = sim.seed().child("relay", index as u64);
         let (ids, addr) = (identity.ids(), options.addr);
         let setup = setup(&options.torrc, addr, Limits::default());
-        let nodes = assemble(&setup, &identity.keys, &identity.certs, &seed);
+        let nodes = assemble(&setup, &identity.keys, &identity.certs, &seed, None);
         let onion = NtorKeypair::generate(&mut seed.child("onion key", 0).rng());
         let hop = Hop {
             target: Target { rsa: ids.rsa, ed25519: Some(ids.ed25519), addrs: vec![(addr, OR_PORT).into()] },
@@ -111,12 +112,13 @@ pub(crate) fn setup(torrc: &Options, addr: IpAddr, limits: Limits) -> Setup<'_> 
     }
 }
 
-/// The shards of a relay.
+/// The shards of a relay, be it a malicious one.
 pub(crate) fn assemble(
     setup: &Setup<'_>,
     keys: &RelayKeys,
     certs: &Arc<ChannelCerts>,
     seed: &Seed,
+    mischief: Option<&Arc<Mischief>>,
 ) -> Vec<Relay> {
     let assembly = Assembly::new(setup, keys, certs, *ANCHOR);
     let mut relays: Vec<Relay> = Vec::new();
@@ -130,7 +132,12 @@ pub(crate) fn assemble(
         });
         let chance = |part: &str| -> Box<dyn Entropy> { Box::new(Repeatable::new(&seed.child(part, 0))) };
         let offered: Vec<_> = offered.collect();
-        let relay = assembly.shard(shard, &offered, relays.first(), &Stopwatch::default(), &chance);
+        let over = |channels| match mischief {
+            Some(mischief) => mischief.over(channels),
+            None => channels,
+        };
+        let stopwatch = Stopwatch::default();
+        let relay = assembly.shard_over(shard, &offered, relays.first(), &stopwatch, &chance, over);
         relays.push(relay.expect("keys and options are good"));
     }
     relays

@@ -13,6 +13,7 @@
 //! panic. What is broken is a panic that says so.
 
 mod calm;
+mod malice;
 mod trouble;
 
 use crate::whole::{ShardNode, WholeNet, WholePlan};
@@ -27,7 +28,8 @@ use heddle_proto::cell::stream::EndReason;
 use heddle_relay::{Limits, RelayStats};
 use heddle_seam::rng::{Rng, Seed};
 use heddle_seam::time::{Duration, Instant};
-use heddle_sim::{Internet, Service, TraceHash, Wire, length, pattern, place};
+use heddle_sim::{HostId, Internet, Service, TraceHash, Wire, length, pattern, place};
+use malice::Malice;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -82,7 +84,9 @@ impl Expected {
             Service::Digest if self.bytes == 0 => 0,
             Service::Digest => 32,
             Service::Echo => 8 + self.bytes,
-            Service::Stall => 0,
+            Service::Endless => u64::MAX,
+            Service::Cut | Service::Reset => self.bytes / 2,
+            Service::Stall | Service::Mute => 0,
         }
     }
 
@@ -98,7 +102,8 @@ impl Expected {
             Service::Source => hash(&mut (from..from + self.bytes).map(pattern)),
             Service::Digest => hash(&mut pattern_sha256(self.bytes).into_iter()),
             Service::Echo => hash(&mut head.into_iter().chain(body)),
-            Service::Stall => hash(&mut core::iter::empty()),
+            Service::Endless | Service::Cut | Service::Reset => hash(&mut (from..).map(pattern)),
+            Service::Stall | Service::Mute => hash(&mut core::iter::empty()),
         }
         .into()
     }
@@ -123,6 +128,7 @@ pub struct Swarm {
     is_short: bool,
     /// Whether some relays are parted from the others.
     is_parted: bool,
+    malice: Malice,
     /// Panics that were stopped on this thread before.
     caught_before: u64,
     outcome: Outcome,
@@ -174,7 +180,10 @@ impl Swarm {
             ..Limits::default()
         };
         let resolve_spread = Duration::from_millis(300);
-        let plan = WholePlan { seed, shards, torrc, wire, limits, resolve_spread, ..WholePlan::default() };
+        let malice = Malice::new(seed, shards.len());
+        let rogue = malice.rogue();
+        let plan =
+            WholePlan { seed, shards, torrc, wire, limits, resolve_spread, rogue, ..WholePlan::default() };
         let net = WholeNet::new(&plan);
         let outcome = Outcome {
             seed,
@@ -199,6 +208,7 @@ impl Swarm {
             exit_killed: false,
             is_short,
             is_parted: false,
+            malice,
             caught_before: caught(),
             outcome,
         }
@@ -219,6 +229,7 @@ impl Swarm {
         if !self.is_short {
             self.be_calm();
         }
+        self.begin_malice(false);
         let ends = self.net.sim.now() + time;
         while self.net.sim.now() < ends {
             self.act();
@@ -265,6 +276,8 @@ impl Swarm {
                 let pause = Duration::from_millis(1 << self.rng.below(13));
                 self.net.sim.run_for(pause);
                 self.look();
+                let circuits = self.circuits.clone();
+                self.go_on_with_malice(&circuits);
             }
         }
     }
@@ -278,7 +291,7 @@ impl Swarm {
             return self.close_one();
         }
         // Two to four relays, of which the exit is the last or none is.
-        let mut others: Vec<usize> = (0..self.relays() - 1).collect();
+        let mut others = self.middles();
         let len = 1 + self.rng.below(3) as usize;
         let mut path: Vec<usize> =
             (0..len).map(|_| others.remove(self.rng.below(others.len() as u64) as usize)).collect();
@@ -385,7 +398,18 @@ impl Swarm {
 
     /// Compares what a stream brought with what was sent, however far it came.
     fn check(&mut self, exchange: ExchangeNumber, expected: Expected) -> Option<ExchangeStatus> {
-        let status = self.proxy(|proxy, _| proxy.status(exchange))?;
+        self.check_of(self.net.client, exchange, expected)
+    }
+
+    /// The same of this client's.
+    fn check_of(
+        &mut self,
+        client: HostId,
+        exchange: ExchangeNumber,
+        expected: Expected,
+    ) -> Option<ExchangeStatus> {
+        let status = |proxy: &mut OnionProxy, _| proxy.status(exchange);
+        let status = self.net.sim.with(client, 0, status)?;
         self.net.sim.note(&status);
         let received = status.received_bytes;
         self.outcome.bytes += received;
@@ -402,6 +426,7 @@ impl Swarm {
             self.kill_or_start();
         }
         self.mend();
+        self.end_malice();
         self.bring_the_rest();
         for circuit in std::mem::take(&mut self.circuits) {
             self.proxy(|proxy, _| proxy.close_circuit(circuit));
@@ -441,6 +466,8 @@ impl Swarm {
                 ExchangeState::Ended(EndReason::MISC) => self.exit_killed && status.connected_at.is_none(),
                 _ => false,
             };
+            // Nor does a name lead anywhere while resolvers are bad.
+            let is_refused = is_refused || self.malice.resolver_was_bad && status.connected_at.is_none();
             let is_complete = is_refused || status.received_bytes == expected.length();
             assert!(!stands || is_complete, "{expected:?} did not bring all: {status:?}");
         }
@@ -476,7 +503,8 @@ impl Swarm {
             return;
         }
         let server = self.net.server;
-        for service in [Service::Echo, Service::Source, Service::Digest] {
+        let read = [Service::Echo, Service::Source, Service::Digest, Service::Mute];
+        for service in read.into_iter().chain([Service::Endless, Service::Cut, Service::Reset]) {
             let count = |server: &mut Internet, _: Instant| server.visitors_of(service);
             let left = self.net.sim.with(server, 0, count);
             assert_eq!(left, 0, "connections to {service:?} are left at the server");

@@ -35,7 +35,7 @@ mod wire;
 
 pub use heddle_utcp::Options as KernelOptions;
 pub use internet::{Internet, Service, length, pattern, place};
-pub use simulation::{AnyNode, Flood, Host, HostId, Options, Simulation, Tapped, WireWatch};
+pub use simulation::{AnyNode, Flood, Host, HostId, Options, Resolver, Simulation, Tapped, WireWatch};
 pub use steps::{Action, Condition, Step};
 pub use trace::TraceHash;
 pub use wire::Wire;
