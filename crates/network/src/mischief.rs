@@ -37,7 +37,7 @@ enum Deed {
 }
 
 impl Deed {
-    const ALL: [Deed; 8] = [
+    const ALL: [Deed; MISCHIEF.len()] = [
         Deed::Drop,
         Deed::Change,
         Deed::Double,
@@ -49,18 +49,21 @@ impl Deed {
     ];
 
     fn name(self) -> &'static str {
-        match self {
-            Deed::Drop => "cells dropped by a relay",
-            Deed::Change => "cells changed by a relay",
-            Deed::Double => "cells doubled by a relay",
-            Deed::HoldBack => "cells put out of order by a relay",
-            Deed::Stray => "cells sent on other circuits by a relay",
-            Deed::Forge => "cells forged by a relay",
-            Deed::Destroy => "circuits destroyed by a relay",
-            Deed::End => "channels ended by a relay",
-        }
+        MISCHIEF[self as usize]
     }
 }
+
+/// What each is called, in their order.
+pub const MISCHIEF: [&str; 8] = [
+    "cells dropped by a relay",
+    "cells changed by a relay",
+    "cells doubled by a relay",
+    "cells put out of order by a relay",
+    "cells sent on other circuits by a relay",
+    "cells forged by a relay",
+    "circuits destroyed by a relay",
+    "channels ended by a relay",
+];
 
 #[derive(Debug)]
 struct State {

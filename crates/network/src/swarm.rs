@@ -16,6 +16,8 @@ mod calm;
 mod malice;
 mod trouble;
 
+pub use crate::mischief::MISCHIEF;
+
 use crate::whole::{ShardNode, WholeNet, WholePlan};
 use crate::{
     DIGEST, ECHO, SOURCE, STALL, await_status, begin, build, download, is_breach, pattern_sha256, upload,
@@ -25,6 +27,7 @@ use heddle_client::{
 };
 use heddle_dir::guard::caught;
 use heddle_proto::cell::stream::EndReason;
+use heddle_proto::pool::SLOT_LEN;
 use heddle_relay::{Limits, RelayStats};
 use heddle_seam::rng::{Rng, Seed};
 use heddle_seam::time::{Duration, Instant};
@@ -129,6 +132,8 @@ pub struct Swarm {
     /// Whether some relays are parted from the others.
     is_parted: bool,
     malice: Malice,
+    /// Bytes that a relay may have for what waits, and for circuits, connections and channels.
+    memory_max: u64,
     /// Panics that were stopped on this thread before.
     caught_before: u64,
     outcome: Outcome,
@@ -180,6 +185,7 @@ impl Swarm {
             ..Limits::default()
         };
         let resolve_spread = Duration::from_millis(300);
+        let memory_max = torrc.max_mem_in_queues;
         let malice = Malice::new(seed, shards.len());
         let rogue = malice.rogue();
         let plan =
@@ -209,6 +215,7 @@ impl Swarm {
             is_short,
             is_parted: false,
             malice,
+            memory_max,
             caught_before: caught(),
             outcome,
         }
@@ -381,6 +388,8 @@ impl Swarm {
                 held.slots, cells,
                 "slots of relay {relay}, shard {shard}, that no queue has: {held:?}"
             );
+            let (used, max) = (memory(&stats), self.memory_max / shards as u64);
+            assert!(used <= max, "relay {relay}, shard {shard} has {used} bytes of {max}: {stats:?}");
             let is_exit = relay + 1 == self.relays();
             let longest = stats.queue_cells_max;
             assert!(!is_exit || longest <= EXIT_LANE_CELLS_MAX, "a lane of the exit had {longest} cells");
@@ -529,4 +538,14 @@ impl Swarm {
         assert_eq!(status.received_sha256, pattern_sha256(BYTES));
         self.outcome.bytes += status.received_bytes;
     }
+}
+
+/// Bytes that a shard counts for what waits in it, and for circuits, connections and channels themselves.
+fn memory(stats: &RelayStats) -> u64 {
+    stats.pool_slots * SLOT_LEN as u64
+        + stats.flow_bytes
+        + stats.flow_state_bytes
+        + stats.circuit_state_bytes
+        + stats.channel_state_bytes
+        + stats.buffer_bytes
 }

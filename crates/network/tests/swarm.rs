@@ -1,6 +1,8 @@
 //! A few seeds of the swarm, of which `heddle sim swarm` runs as many as wanted.
 
-use heddle_network::swarm::run;
+use heddle_network::hostile::Attack;
+use heddle_network::swarm::{MISCHIEF, run};
+use heddle_seam::rng::Seed;
 use heddle_seam::time::Duration;
 
 /// Between them they have all that chance may say.
@@ -17,7 +19,7 @@ fn a_few_seeds_break_nothing() {
         }
     }
     // Were there none of a kind, it would not have been borne.
-    for fault in [
+    let troubles = [
         "connections reset",
         "datagrams blocked",
         "relays killed",
@@ -26,8 +28,20 @@ fn a_few_seeds_break_nothing() {
         "networks parted",
         "clocks set",
         "disks full",
+        "disks dead",
         "wires flapping",
-    ] {
+        "resolvers dead",
+        "resolvers that answer rubbish",
+    ];
+    let servers = [
+        "servers that never stop",
+        "servers that say nothing",
+        "servers that close in the midst",
+        "servers that reset",
+    ];
+    let attacks = Attack::all(&mut Seed::from_number(0).rng());
+    let attacks = attacks.into_iter().map(Attack::name);
+    for fault in troubles.into_iter().chain(servers).chain(MISCHIEF).chain(attacks) {
         assert!(faults.get(fault).is_some_and(|times| *times > 0), "{fault}: {faults:?}");
     }
 }

@@ -23,7 +23,7 @@ pub enum Attack {
     GarbageCreates,
     /// Relay cells and DESTROY under ids that other channels' circuits have.
     ForeignIds,
-    /// A SENDME for the circuit that acknowledges nothing, with a digest of its own making.
+    /// A SENDME for the circuit when it is due, with a digest of its own making.
     WrongSendme,
     /// A SENDME for the circuit that is right, twice.
     SendmeTwice,

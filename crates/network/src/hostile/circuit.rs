@@ -129,23 +129,25 @@ impl Circuit {
 
     fn on_data(&mut self, digest: CellDigest) {
         self.data_cells += 1;
-        if self.attack == Attack::SendmeTwice && self.data_cells == SENDME_AFTER {
-            self.acknowledge(digest);
-            self.acknowledge(digest);
-            self.has_struck = true;
+        if self.data_cells != SENDME_AFTER {
+            return;
         }
-    }
-
-    /// Breaks a rule.
-    fn strike(&mut self) {
-        self.has_struck = self.attack != Attack::SendmeTwice;
         match self.attack {
             Attack::WrongSendme => {
-                self.begin_source(ENOUGH);
-                let digest = self.rng.array();
-                self.acknowledge(digest);
+                let wrong = self.rng.array();
+                self.acknowledge(wrong);
             }
-            Attack::SendmeTwice => self.begin_source(ENOUGH),
+            Attack::SendmeTwice => (0..2).for_each(|_| self.acknowledge(digest)),
+            _ => return,
+        }
+        self.has_struck = true;
+    }
+
+    /// Breaks a rule, or begins what leads to it.
+    fn strike(&mut self) {
+        self.has_struck = !matches!(self.attack, Attack::WrongSendme | Attack::SendmeTwice);
+        match self.attack {
+            Attack::WrongSendme | Attack::SendmeTwice => self.begin_source(ENOUGH),
             Attack::StreamSendme => {
                 self.begin_source(ENOUGH);
                 let stream = StreamId::new(self.streams);

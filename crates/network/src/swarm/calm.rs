@@ -33,6 +33,11 @@ const CARRY_MAX: Duration = Duration::from_secs(120);
 const UNUSED_MAX: Duration = Duration::from_secs(80);
 /// How long what was ended may take to be gone: a FIN may be lost twice.
 const SETTLED_AFTER: Duration = Duration::from_secs(10);
+/// What is timed: alone, and then every ten seconds beside those who keep no rules. The median of these times is to be
+/// at most so many times as long, and so much more where packets are lost.
+const FILE_BYTES: u64 = 200_000;
+const BESIDE_TIMES: u32 = 2;
+const BESIDE_MORE: Duration = Duration::from_millis(500);
 /// Circuits that strangers want extended by each relay.
 const EXTENDED: usize = 3;
 /// Circuits that a stranger asks one relay for.
@@ -52,8 +57,10 @@ struct Strangers {
 impl Swarm {
     /// See the [module](self).
     pub(super) fn be_calm(&mut self) {
+        let alone = self.time_a_file();
         let mut strangers = self.let_strangers_loose();
         self.begin_malice(true);
+        let mut beside = Vec::new();
         let circuits = self.build_calmly();
         let asked = self.ask_for_names(&circuits);
         let exchanges = self.begin_calmly(&circuits, 1);
@@ -64,8 +71,13 @@ impl Swarm {
             // Circuits that nobody uses would be ended.
             let exchanges = self.begin_calmly(&circuits, 20);
             self.carry_calmly(&exchanges);
+            beside.push(self.time_a_file());
             (0..20).for_each(|_| _ = self.look_calmly(Duration::from_millis(500), &circuits));
         }
+        beside.sort_unstable();
+        let median = beside[beside.len() / 2];
+        let bound = alone * BESIDE_TIMES + BESIDE_MORE;
+        assert!(median <= bound, "a file takes {alone:?} alone, and beside the others {beside:?}");
         self.build_past_lost_datagrams();
         for circuit in &circuits {
             self.proxy(|proxy, _| proxy.close_circuit(*circuit));
@@ -242,6 +254,33 @@ impl Swarm {
             }
         }
         exchanges
+    }
+
+    /// How long a file takes over a circuit of its own.
+    fn time_a_file(&mut self) -> Duration {
+        let middles = self.middles();
+        let path =
+            self.net.path(&[middles[0], middles[1], self.relays() - 1]).expect("relays know of each other");
+        let circuit = self.proxy(|proxy, _| proxy.build(path)).expect("the path has relays");
+        self.await_built(&[circuit]);
+        self.salt += 1;
+        let expected = Expected { kind: Service::Source, bytes: FILE_BYTES, salt: self.salt, circuit };
+        let head = length(FILE_BYTES, self.salt).to_be_bytes().to_vec();
+        let exchange = Exchange { head, ..download(FILE_BYTES) };
+        let began_at = self.net.sim.now();
+        let begun = self.proxy(|proxy, now| proxy.begin(now, circuit, exchange));
+        let begun = begun.expect("a circuit that is built takes streams");
+        loop {
+            self.look_calmly(Duration::from_millis(20), &[]);
+            let took = self.net.sim.now().since(began_at);
+            let received = self.proxy(|proxy, _| proxy.status(begun)).expect("it was begun").received_bytes;
+            if received == FILE_BYTES {
+                self.check(begun, expected);
+                self.proxy(|proxy, _| proxy.close_circuit(circuit));
+                return took;
+            }
+            assert!(took < CARRY_MAX, "after {took:?} {received} bytes of a file have come");
+        }
     }
 
     fn carry_calmly(&mut self, exchanges: &[(ExchangeNumber, Expected)]) {

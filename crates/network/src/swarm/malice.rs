@@ -21,25 +21,37 @@ use heddle_seam::time::{Duration, Instant};
 use heddle_sim::{HostId, Resolver, Service, length};
 use std::sync::Arc;
 
+/// How often all of them go on.
+const STEP: Duration = Duration::from_millis(200);
 /// Hostile clients that are at work at once.
-const HOSTILE: usize = 3;
+const HOSTILE: usize = 2;
 /// Cells of an attack that has no end of its own.
 const CELLS: u32 = 300;
 /// How long a hostile client goes on with what nobody ends.
-const GOES_ON: Duration = Duration::from_secs(3);
+const GOES_ON: Duration = Duration::from_secs(2);
+/// How long it rests before the next.
+const RESTS: Duration = Duration::from_secs(1);
 /// How long a relay may take to end a circuit on which a rule was broken, while nothing else is wrong: the way of what
 /// was sent over the slowest wires, and that of the answer.
 const PUNISHED_MAX: Duration = Duration::from_secs(30);
 /// How long a hostile client tries: it may have no share left of what it wants.
 const TRIES_MAX: Duration = Duration::from_secs(30);
 /// Circuits and streams of the victim at once, and how long a circuit is used.
-const VICTIM_CIRCUITS: usize = 3;
+const VICTIM_CIRCUITS: usize = 2;
 const VICTIM_EXCHANGES: usize = 12;
 const VICTIM_USES: Duration = Duration::from_secs(15);
+/// How long it waits before it asks for another.
+const VICTIM_RESTS: Duration = Duration::from_secs(2);
 /// Streams with malicious servers at once.
 const TRICKED: usize = 6;
 /// How long a server that never stops is read from.
 const ENDLESS_READ: Duration = Duration::from_millis(50);
+
+/// A hostile client.
+struct Attacker {
+    under_way: Option<UnderWay>,
+    rests_until: Instant,
+}
 
 /// What a hostile client has under way.
 struct UnderWay {
@@ -53,13 +65,14 @@ pub(super) struct Malice {
     rng: Rng,
     rogue: Option<(usize, Arc<Mischief>)>,
     is_on: bool,
+    goes_on_at: Instant,
     /// Whether nothing else is wrong, so that what breaks a rule has to be answered.
     is_calm: bool,
     /// What is done next, from the last on.
     left: Vec<Attack>,
-    /// By hostile client.
-    under_way: Vec<Option<UnderWay>>,
+    attackers: Vec<Attacker>,
     victim_circuits: Vec<(CircuitNumber, Instant)>,
+    victim_rests_until: Instant,
     victim_exchanges: Vec<(ExchangeNumber, Expected)>,
     /// The honest client's streams with malicious servers.
     tricked: Vec<(ExchangeNumber, Expected)>,
@@ -78,10 +91,14 @@ impl Malice {
             rng,
             rogue,
             is_on: false,
+            goes_on_at: Instant::ZERO,
             is_calm: false,
             left: Vec::new(),
-            under_way: (0..HOSTILE).map(|_| None).collect(),
+            attackers: (0..HOSTILE)
+                .map(|_| Attacker { under_way: None, rests_until: Instant::ZERO })
+                .collect(),
             victim_circuits: Vec::new(),
+            victim_rests_until: Instant::ZERO,
             victim_exchanges: Vec::new(),
             tricked: Vec::new(),
             resolver_was_bad: false,
@@ -135,7 +152,7 @@ impl Swarm {
         }
         for (index, host) in self.net.hostile.clone().into_iter().enumerate() {
             self.net.sim.with(host, 0, |hostile: &mut Hostile, _| hostile.stop());
-            self.malice.under_way[index] = None;
+            self.malice.attackers[index].under_way = None;
         }
         for (exchange, expected) in std::mem::take(&mut self.malice.tricked) {
             self.proxy(|proxy, now| proxy.end(now, exchange));
@@ -168,9 +185,10 @@ impl Swarm {
 
     /// Everybody goes on with what he does. `circuits` are the honest client's.
     pub(super) fn go_on_with_malice(&mut self, circuits: &[CircuitNumber]) {
-        if !self.malice.is_on {
+        if !self.malice.is_on || self.net.sim.now() < self.malice.goes_on_at {
             return;
         }
+        self.malice.goes_on_at = self.net.sim.now() + STEP;
         for index in 0..self.net.hostile.len() {
             self.go_on_with_attack(index, circuits);
         }
@@ -183,8 +201,12 @@ impl Swarm {
 
     fn go_on_with_attack(&mut self, index: usize, circuits: &[CircuitNumber]) {
         let (host, now) = (self.net.hostile[index], self.net.sim.now());
-        let Some(mut under_way) = self.malice.under_way[index].take() else {
-            return self.begin_attack(index, circuits);
+        let attacker = &mut self.malice.attackers[index];
+        let Some(mut under_way) = attacker.under_way.take() else {
+            if attacker.rests_until <= now {
+                self.begin_attack(index, circuits);
+            }
+            return;
         };
         let progress: Progress = self.net.sim.with(host, 0, |hostile: &mut Hostile, _| hostile.progress());
         let attack = under_way.attack;
@@ -202,9 +224,11 @@ impl Swarm {
             }
             Some(at) => progress.is_over || now.since(at) > GOES_ON,
         };
-        match is_over {
-            true => self.net.sim.with(host, 0, |hostile: &mut Hostile, _| hostile.stop()),
-            false => self.malice.under_way[index] = Some(under_way),
+        if is_over {
+            self.net.sim.with(host, 0, |hostile: &mut Hostile, _| hostile.stop());
+            self.malice.attackers[index].rests_until = now + RESTS;
+        } else {
+            self.malice.attackers[index].under_way = Some(under_way);
         }
     }
 
@@ -222,7 +246,7 @@ impl Swarm {
         foreign.extend(CircId::new(any));
         let attack = self.malice.next_attack();
         let began_at = self.net.sim.now();
-        self.malice.under_way[index] = Some(UnderWay { attack, began_at, struck_at: None });
+        self.malice.attackers[index].under_way = Some(UnderWay { attack, began_at, struck_at: None });
         let begin = |hostile: &mut Hostile, _| hostile.begin(attack, path, foreign, CELLS);
         self.net.sim.with(self.net.hostile[index], 0, begin);
     }
@@ -246,7 +270,8 @@ impl Swarm {
         self.malice.victim_circuits = young;
         let old: Vec<(CircuitNumber, Instant)> = old;
         old.into_iter().for_each(|(circuit, _)| self.victim(|proxy, _| proxy.close_circuit(circuit)));
-        if self.malice.victim_circuits.len() < VICTIM_CIRCUITS {
+        if self.malice.victim_circuits.len() < VICTIM_CIRCUITS && self.malice.victim_rests_until <= now {
+            self.malice.victim_rests_until = now + VICTIM_RESTS;
             self.build_as_victim(rogue);
         }
     }
