@@ -111,7 +111,7 @@ impl Mischief {
             return None;
         }
         // Channels end rarely: it ends all circuits that could be wronged.
-        let deed = match state.rng.below(8 * Deed::ALL.len() as u64) as usize {
+        let deed = match state.rng.below(3 * Deed::ALL.len() as u64) as usize {
             0 => Deed::End,
             number => Deed::ALL[number % (Deed::ALL.len() - 1)],
         };

@@ -35,7 +35,7 @@ const UNUSED_MAX: Duration = Duration::from_secs(80);
 const SETTLED_AFTER: Duration = Duration::from_secs(10);
 /// What is timed: alone, and then every ten seconds beside those who keep no rules. The median of these times is to be
 /// at most so many times as long, and so much more where packets are lost.
-const FILE_BYTES: u64 = 200_000;
+const FILE_BYTES: u64 = 120_000;
 const BESIDE_TIMES: u32 = 2;
 const BESIDE_MORE: Duration = Duration::from_millis(500);
 /// Circuits that strangers want extended by each relay.
@@ -69,7 +69,7 @@ impl Swarm {
         let over = strangers.began_at + UNUSED_MAX;
         while self.net.sim.now() < over {
             // Circuits that nobody uses would be ended.
-            let exchanges = self.begin_calmly(&circuits, 20);
+            let exchanges = self.begin_calmly(&circuits, 60);
             self.carry_calmly(&exchanges);
             beside.push(self.time_a_file());
             (0..20).for_each(|_| _ = self.look_calmly(Duration::from_millis(500), &circuits));

@@ -26,11 +26,11 @@ const STEP: Duration = Duration::from_millis(200);
 /// Hostile clients that are at work at once.
 const HOSTILE: usize = 2;
 /// Cells of an attack that has no end of its own.
-const CELLS: u32 = 300;
+const CELLS: u32 = 200;
 /// How long a hostile client goes on with what nobody ends.
 const GOES_ON: Duration = Duration::from_secs(2);
 /// How long it rests before the next.
-const RESTS: Duration = Duration::from_secs(1);
+const RESTS: Duration = Duration::from_secs(2);
 /// How long a relay may take to end a circuit on which a rule was broken, while nothing else is wrong: the way of what
 /// was sent over the slowest wires, and that of the answer.
 const PUNISHED_MAX: Duration = Duration::from_secs(30);
@@ -41,7 +41,7 @@ const VICTIM_CIRCUITS: usize = 2;
 const VICTIM_EXCHANGES: usize = 12;
 const VICTIM_USES: Duration = Duration::from_secs(15);
 /// How long it waits before it asks for another.
-const VICTIM_RESTS: Duration = Duration::from_secs(2);
+const VICTIM_RESTS: Duration = Duration::from_secs(3);
 /// Streams with malicious servers at once.
 const TRICKED: usize = 6;
 /// How long a server that never stops is read from.
@@ -304,7 +304,7 @@ impl Swarm {
                 self.check_of(self.net.victim, exchange, expected);
             }
             self.salt += 1;
-            let bytes = self.malice.rng.below(100_000);
+            let bytes = self.malice.rng.below(50_000);
             let expected = Expected { kind, bytes, salt: self.salt, circuit };
             let exchange = if kind == Service::Source { download(bytes) } else { upload(bytes) };
             let head = length(bytes, self.salt).to_be_bytes().to_vec();
