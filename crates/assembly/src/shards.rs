@@ -28,6 +28,13 @@ use zeroize::Zeroizing;
 /// the system's in any case; in a simulation each part has its own of the seed.
 pub type Chance<'a> = &'a dyn Fn(&str) -> Box<dyn Entropy>;
 
+/// What stands between a relay's core and its channels and endpoints. In the program that is nothing; simulations have
+/// relays that keep no rules.
+pub struct Over<'a> {
+    pub channels: &'a dyn Fn(Box<dyn StreamTransport>) -> Box<dyn StreamTransport>,
+    pub endpoint: &'a dyn Fn(Box<dyn Endpoint>) -> Box<dyn Endpoint>,
+}
+
 /// What all shards of a relay are made of.
 pub struct Assembly<'a> {
     /// Each shard's, but for its number.
@@ -98,10 +105,11 @@ impl<'a> Assembly<'a> {
         stopwatch: &Stopwatch,
         chance: Chance<'_>,
     ) -> Result<Relay, AssemblyError> {
-        self.shard_over(number, ports, first, stopwatch, chance, |channels| channels)
+        let over = Over { channels: &|channels| channels, endpoint: &|endpoint| endpoint };
+        self.shard_over(number, ports, first, stopwatch, chance, &over)
     }
 
-    /// The same over the channels that `over` makes of the relay's own: a simulation has some that keep no rules.
+    /// The same over what `over` makes of the relay's own channels and endpoints.
     ///
     /// # Errors
     /// Likewise.
@@ -112,7 +120,7 @@ impl<'a> Assembly<'a> {
         first: Option<&Relay>,
         stopwatch: &Stopwatch,
         chance: Chance<'_>,
-        over: impl FnOnce(Box<dyn StreamTransport>) -> Box<dyn StreamTransport>,
+        over: &Over<'_>,
     ) -> Result<Relay, AssemblyError> {
         let config = RelayConfig { shard: ShardId(number), ..self.config.clone() };
         let shown = Shown { keys: self.keys, certs: self.certs, addrs: &self.addrs };
@@ -121,10 +129,10 @@ impl<'a> Assembly<'a> {
             .iter()
             .map(|offered| {
                 let endpoint = self.endpoint(offered, stopwatch, chance)?;
-                Ok((offered.port, offered.number, endpoint))
+                Ok((offered.port, offered.number, (over.endpoint)(endpoint)))
             })
             .collect();
-        let channels = over(Box::new(tls.map_err(AssemblyError::Tls)?));
+        let channels = (over.channels)(Box::new(tls.map_err(AssemblyError::Tls)?));
         let mut relay = Relay::with_endpoints(config, channels, endpoints?, chance("relay"));
         relay.set_stopwatch(stopwatch.clone());
         if let Some(first) = first {

@@ -4,7 +4,7 @@ use crate::OR_PORT;
 use crate::mischief::Mischief;
 use crate::relay_options::{RelayOptions, shards};
 use core::net::IpAddr;
-use heddle_assembly::{Assembly, Offered, Setup, queue_bytes_max};
+use heddle_assembly::{Assembly, Offered, Over, Setup, queue_bytes_max};
 use heddle_client::Hop;
 use heddle_dir::certs::ChannelCerts;
 use heddle_dir::files::InMemory;
@@ -132,12 +132,16 @@ pub(crate) fn assemble(
         });
         let chance = |part: &str| -> Box<dyn Entropy> { Box::new(Repeatable::new(&seed.child(part, 0))) };
         let offered: Vec<_> = offered.collect();
-        let over = |channels| match mischief {
-            Some(mischief) => mischief.over(channels),
-            None => channels,
+        let (first, stopwatch) = (relays.first(), Stopwatch::default());
+        let relay = match mischief {
+            None => assembly.shard(shard, &offered, first, &stopwatch, &chance),
+            Some(mischief) => {
+                let channels = |channels| mischief.over_channels(channels);
+                let endpoint = |endpoint| mischief.over_endpoint(endpoint);
+                let over = Over { channels: &channels, endpoint: &endpoint };
+                assembly.shard_over(shard, &offered, first, &stopwatch, &chance, &over)
+            }
         };
-        let stopwatch = Stopwatch::default();
-        let relay = assembly.shard_over(shard, &offered, relays.first(), &stopwatch, &chance, over);
         relays.push(relay.expect("keys and options are good"));
     }
     relays

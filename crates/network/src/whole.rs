@@ -229,7 +229,7 @@ pub struct WholePlan {
     pub limits: Limits,
     /// How much later than others an answer of the resolver may come.
     pub resolve_spread: Duration,
-    /// A relay that is malicious, which speaks TLS alone and is an exit as well, and what it does.
+    /// A relay that is malicious, which is an exit as well, and what it does.
     pub rogue: Option<(usize, Arc<Mischief>)>,
 }
 
@@ -338,7 +338,7 @@ impl WholeNet {
     }
 
     /// Adds a client that keeps no rules, and has done nothing yet.
-    pub fn add_hostile(&mut self) -> HostId {
+    pub(crate) fn add_hostile(&mut self) -> HostId {
         let index = self.hostile.len() as u8;
         let node = Hostile::new(&self.sim.seed().child("hostile", index.into()));
         let host = self.sim.add_host(Host {
@@ -501,12 +501,8 @@ fn torrc(plan: &WholePlan, index: usize, authority: &DirAuthority) -> Torrc {
         ..plan.torrc.clone()
     };
     torrc.heddle.shards = Some(plan.shards[index] as u16);
-    let is_rogue = plan.mischief_of(index).is_some();
-    if is_rogue || index + 1 == plan.shards.len() {
+    if plan.mischief_of(index).is_some() || index + 1 == plan.shards.len() {
         open_exit(&mut torrc);
-    }
-    if is_rogue {
-        torrc.heddle.transports.clear();
     }
     torrc
 }

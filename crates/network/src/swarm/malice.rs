@@ -4,8 +4,8 @@
 //!   [should not](Attack).
 //! - *A malicious relay*, in networks of five and more, does to cells what it should not ([`crate::mischief`]). The
 //!   circuits of one client, the victim, all go over it, those of the honest client never do.
-//! - *Malicious servers* send without end, say nothing, close in the midst, or reset. The honest client comes to them on
-//!   the circuits that carry its other streams.
+//! - *Malicious servers* send without end, say nothing, close in the midst, or reset. The honest client comes to them
+//!   on the circuits that carry its other streams.
 //! - *Resolvers* are dead for a while, or answer rubbish; a *disk* is dead for the whole time.
 
 use super::{Expected, Swarm};
@@ -85,7 +85,7 @@ impl Malice {
     pub fn new(seed: u64, relays: usize) -> Self {
         let seed = Seed::from_number(seed).child("malice", 0);
         let mut rng = seed.rng();
-        let one_in = 20 << rng.below(5);
+        let one_in = 10 << rng.below(4);
         let rogue = (relays >= 5).then(|| (relays - 2, Mischief::new(&seed, one_in)));
         Malice {
             rng,
@@ -251,7 +251,8 @@ impl Swarm {
         self.net.sim.with(self.net.hostile[index], 0, begin);
     }
 
-    /// The victim has circuits over the malicious relay, which begin with it, pass it or end there, and streams on them.
+    /// The victim has circuits over the malicious relay, which begin with it, pass it or end there, and streams on
+    /// them.
     fn go_on_with_victim(&mut self) {
         let Some((rogue, _)) = self.malice.rogue() else { return };
         for event in self.victim(|proxy, _| proxy.take_events()) {

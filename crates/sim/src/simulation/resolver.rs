@@ -73,3 +73,36 @@ fn rubbish(rng: &mut Rng) -> Resolution {
     let answers = (0..Resolution::MAX_ANSWERS).map(|_| (addr(rng), ttl_s(rng)));
     Resolution::Addresses(answers.collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simulation::Options;
+    use heddle_seam::language::Plain;
+
+    #[test]
+    fn each_kind_answers_as_it_says() {
+        let mut sim = Simulation::<Plain>::new(1, Options::default());
+        let addr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+        sim.add_name("a.example", &[addr]);
+        let question = Query::Forward("a.example".to_owned());
+        let truth = Ok(Resolution::Addresses(vec![(addr, TTL_S)]));
+        assert_eq!(sim.answer(&question).0, truth);
+        sim.set_resolver(Resolver::Dead);
+        assert_eq!(sim.answer(&question), (Err(ResolveError::Transient), PATIENCE));
+        sim.set_resolver(Resolver::Rubbish);
+        for _ in 0..100 {
+            match sim.answer(&question).0 {
+                Ok(Resolution::Addresses(found)) => {
+                    assert!(
+                        found.len() == Resolution::MAX_ANSWERS && found.iter().all(|(of, _)| *of != addr)
+                    );
+                }
+                Ok(Resolution::Name(name, _)) => assert!((1..=255).contains(&name.len())),
+                Err(error) => panic!("{error:?} is no rubbish"),
+            }
+        }
+        sim.set_resolver(Resolver::Good);
+        assert_eq!(sim.answer(&question).0, truth);
+    }
+}
