@@ -94,7 +94,7 @@ impl Mischief {
     }
 
     /// Begins, or rests.
-    pub fn set_on(&self, is_on: bool) {
+    pub(crate) fn set_on(&self, is_on: bool) {
         self.state().is_on = is_on;
     }
 
