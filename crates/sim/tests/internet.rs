@@ -217,8 +217,9 @@ fn an_echo_comes_back_and_a_half_closed_stream_ends() {
 #[test]
 fn servers_do_no_good_in_ways_of_their_own() {
     let asked = |port: u16| {
-        let (mut sim, _, id) = world(1, Wire::default(), port, 100_000u64.to_be_bytes().to_vec());
-        sim.run_for(Duration::from_secs(5));
+        let wire = Wire { rate_bytes_per_s: Some(1_000_000), ..Wire::default() };
+        let (mut sim, _, id) = world(1, wire, port, 100_000u64.to_be_bytes().to_vec());
+        sim.run_for(Duration::from_secs(2));
         let received = client(&mut sim, id, |c| std::mem::take(&mut c.received));
         assert!(received.iter().enumerate().all(|(offset, byte)| *byte == pattern(offset as u64)), "{port}");
         (received.len(), client(&mut sim, id, |c| (c.eof_at.is_some(), c.failed)))
