@@ -112,10 +112,10 @@ impl Hostile {
         });
     }
 
-    /// Gives up what is under way, without a word.
+    /// Gives up what is under way. The kernel's FIN is said until it is heard, as a reset would not be.
     pub fn stop(&mut self) {
         if let Some(Session { socket, over: false, .. }) = self.session.take() {
-            self.outputs.push_back(Output::Abort { socket });
+            self.outputs.push_back(Output::Close { socket });
         }
     }
 

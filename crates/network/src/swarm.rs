@@ -34,7 +34,7 @@ use heddle_relay::{Limits, RelayStats};
 use heddle_seam::rng::{Rng, Seed};
 use heddle_seam::time::{Duration, Instant};
 use heddle_sim::{HostId, Internet, Service, TraceHash, Wire, length, pattern, place};
-use malice::Malice;
+use malice::{HOSTILE, Malice};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -192,7 +192,8 @@ impl Swarm {
         let rogue = malice.rogue();
         let plan =
             WholePlan { seed, shards, torrc, wire, limits, resolve_spread, rogue, ..WholePlan::default() };
-        let net = WholeNet::new(&plan);
+        let mut net = WholeNet::new(&plan);
+        (0..HOSTILE).for_each(|_| _ = net.add_hostile());
         let outcome = Outcome {
             seed,
             hash: net.sim.trace_hash(),

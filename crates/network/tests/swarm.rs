@@ -1,7 +1,7 @@
 //! A few seeds of the swarm, of which `heddle sim swarm` runs as many as wanted.
 
 use heddle_network::hostile::Attack;
-use heddle_network::swarm::{MISCHIEF, run};
+use heddle_network::swarm::{MISCHIEF, Swarm, run};
 use heddle_seam::rng::Seed;
 use heddle_seam::time::Duration;
 
@@ -52,4 +52,13 @@ fn a_seed_repeats() {
     let first = run(77, time);
     assert_eq!(run(77, time), first);
     assert_ne!(run(78, time).hash, first.hash);
+}
+
+/// Traces name wires by them.
+#[test]
+fn each_host_has_a_name_before_anything_happens() {
+    let names = Swarm::new(78).net().host_names();
+    let different: std::collections::BTreeSet<_> = names.iter().collect();
+    assert_eq!(different.len(), names.len(), "{names:?}");
+    assert!(["hostile1", "victim"].iter().all(|name| names.iter().any(|of| of == name)), "{names:?}");
 }

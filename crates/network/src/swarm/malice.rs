@@ -24,7 +24,7 @@ use std::sync::Arc;
 /// How often all of them go on.
 const STEP: Duration = Duration::from_millis(200);
 /// Hostile clients that are at work at once.
-const HOSTILE: usize = 2;
+pub(super) const HOSTILE: usize = 2;
 /// Cells of an attack that has no end of its own.
 const CELLS: u32 = 200;
 /// How long a hostile client goes on with what nobody ends.
@@ -130,9 +130,6 @@ impl Swarm {
     }
 
     pub(super) fn begin_malice(&mut self, is_calm: bool) {
-        if self.net.hostile.is_empty() {
-            (0..HOSTILE).for_each(|_| _ = self.net.add_hostile());
-        }
         (self.malice.is_on, self.malice.is_calm) = (true, is_calm);
         if let Some((_, mischief)) = &self.malice.rogue {
             mischief.set_on(true);
