@@ -189,9 +189,8 @@ impl Swarm {
         let resolve_spread = Duration::from_millis(300);
         let memory_max = torrc.max_mem_in_queues;
         let malice = Malice::new(seed, shards.len());
-        let rogue = malice.rogue();
-        let plan =
-            WholePlan { seed, shards, torrc, wire, limits, resolve_spread, rogue, ..WholePlan::default() };
+        let plan = WholePlan { seed, shards, torrc, wire, limits, resolve_spread, ..WholePlan::default() };
+        let plan = WholePlan { rogue: malice.rogue(), ..plan };
         let mut net = WholeNet::new(&plan);
         (0..HOSTILE).for_each(|_| _ = net.add_hostile());
         let outcome = Outcome {
