@@ -152,7 +152,7 @@ pub const PLANTED: &[Planted] = &[
         file: "relay/src/core/streams/leaving.rs",
         good: "return self.outputs.push_back(Output::Close { socket });",
         bad: "return;",
-        seed: 0,
+        seed: 7,
     },
     Planted {
         name: "a dial that never ends",
