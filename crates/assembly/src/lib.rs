@@ -10,4 +10,4 @@ mod shards;
 
 pub use limits::{queue_bytes_max, shard_limits, sixteenth};
 pub use setup::{Setup, key_options};
-pub use shards::{Assembly, AssemblyError, Chance, Offered};
+pub use shards::{Assembly, AssemblyError, Chance, Offered, Over};

@@ -10,6 +10,7 @@ use core::net::IpAddr;
 use heddle_control::{Shown, transport};
 use heddle_dir::certs::ChannelCerts;
 use heddle_dir::keys::RelayKeys;
+use heddle_proto::channel::StreamTransport;
 use heddle_proto::endpoint::Endpoint;
 use heddle_relay::{Relay, RelayConfig};
 use heddle_seam::node::{PortId, ShardId, StackId};
@@ -26,6 +27,13 @@ use zeroize::Zeroizing;
 /// What chance a part of a shard gets, by what the part is: `relay`, `tls` or a transport's name. In the program it is
 /// the system's in any case; in a simulation each part has its own of the seed.
 pub type Chance<'a> = &'a dyn Fn(&str) -> Box<dyn Entropy>;
+
+/// What stands between a relay's core and its channels and endpoints. In the program that is nothing; simulations have
+/// relays that keep no rules.
+pub struct Over<'a> {
+    pub channels: &'a dyn Fn(Box<dyn StreamTransport>) -> Box<dyn StreamTransport>,
+    pub endpoint: &'a dyn Fn(Box<dyn Endpoint>) -> Box<dyn Endpoint>,
+}
 
 /// What all shards of a relay are made of.
 pub struct Assembly<'a> {
@@ -104,6 +112,23 @@ impl<'a> Assembly<'a> {
         stopwatch: &Stopwatch,
         chance: Chance<'_>,
     ) -> Result<Relay, AssemblyError> {
+        let over = Over { channels: &|channels| channels, endpoint: &|endpoint| endpoint };
+        self.shard_over(number, ports, first, stopwatch, chance, &over)
+    }
+
+    /// The same over what `over` makes of the relay's own channels and endpoints.
+    ///
+    /// # Errors
+    /// Likewise.
+    pub fn shard_over(
+        &self,
+        number: u16,
+        ports: &[Offered],
+        first: Option<&Relay>,
+        stopwatch: &Stopwatch,
+        chance: Chance<'_>,
+        over: &Over<'_>,
+    ) -> Result<Relay, AssemblyError> {
         let config = RelayConfig { shard: ShardId(number), ..self.config.clone() };
         let shown = Shown { keys: self.keys, certs: self.certs, addrs: &self.addrs };
         let options = TlsOptions { ciphers: self.ciphers, ..TlsOptions::default() };
@@ -112,11 +137,11 @@ impl<'a> Assembly<'a> {
             .iter()
             .map(|offered| {
                 let endpoint = self.endpoint(offered, stopwatch, chance)?;
-                Ok((offered.port, offered.number, endpoint))
+                Ok((offered.port, offered.number, (over.endpoint)(endpoint)))
             })
             .collect();
-        let tls = Box::new(tls.map_err(AssemblyError::Tls)?);
-        let mut relay = Relay::with_endpoints(config, tls, endpoints?, chance("relay"));
+        let channels = (over.channels)(Box::new(tls.map_err(AssemblyError::Tls)?));
+        let mut relay = Relay::with_endpoints(config, channels, endpoints?, chance("relay"));
         relay.set_stopwatch(stopwatch.clone());
         if let Some(first) = first {
             relay.share_with(first);

@@ -210,6 +210,11 @@ impl OnionProxy {
         self.circuits.get(&number).is_some_and(|circuit| !circuit.origin.is_closed())
     }
 
+    /// The id that a circuit has on the channel to its guard, once that is open.
+    pub fn circ_id(&self, number: CircuitNumber) -> Option<CircId> {
+        self.circuits.get(&number)?.circ_id
+    }
+
     /// Whether cells are counted with guards that count, too, on channels and circuits that begin from now on.
     pub fn set_hop_credit(&mut self, hop_credit: HopCredit) {
         self.hop_credit = hop_credit;

@@ -1,4 +1,4 @@
-//! A simulated relay's disk, which may be full.
+//! A simulated relay's disk, which may be full, or dead.
 
 use heddle_dir::files::{Files, InMemory};
 use std::io;
@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use zeroize::Zeroizing;
 
-/// Files in memory. While it is full nothing is written and no folder made.
+/// Files in memory. While it is full nothing is written and no folder made; while it is dead nothing is read either. It
+/// is never slow: whoever uses files waits for them, and virtual time stands still meanwhile.
 #[derive(Debug, Default)]
 pub(crate) struct Drive {
     files: InMemory,
     is_full: AtomicBool,
+    is_dead: AtomicBool,
 }
 
 impl Drive {
@@ -19,12 +21,25 @@ impl Drive {
         self.is_full.store(is_full, Ordering::Relaxed);
     }
 
+    /// From now on it neither writes nor reads, or it does again.
+    pub(crate) fn set_dead(&self, is_dead: bool) {
+        self.is_dead.store(is_dead, Ordering::Relaxed);
+    }
+
     /// All files, in order.
     pub(crate) fn paths(&self) -> Vec<PathBuf> {
         self.files.paths()
     }
 
+    fn lives(&self) -> io::Result<()> {
+        match self.is_dead.load(Ordering::Relaxed) {
+            true => Err(io::Error::other("the disk is dead")),
+            false => Ok(()),
+        }
+    }
+
     fn has_room(&self) -> io::Result<()> {
+        self.lives()?;
         match self.is_full.load(Ordering::Relaxed) {
             true => Err(io::ErrorKind::StorageFull.into()),
             false => Ok(()),
@@ -34,6 +49,7 @@ impl Drive {
 
 impl Files for Drive {
     fn read(&self, path: &Path, bytes_max: usize) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
+        self.lives()?;
         self.files.read(path, bytes_max)
     }
 
@@ -43,10 +59,12 @@ impl Files for Drive {
     }
 
     fn exists(&self, path: &Path) -> io::Result<bool> {
+        self.lives()?;
         self.files.exists(path)
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
+        self.lives()?;
         self.files.remove(path)
     }
 

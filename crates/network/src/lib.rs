@@ -17,7 +17,9 @@
 
 pub mod authority;
 mod drive;
+pub mod hostile;
 mod made_relay;
+mod mischief;
 mod relay_options;
 pub mod swarm;
 pub mod whole;
@@ -47,9 +49,16 @@ pub const ECHO: u16 = 7;
 pub const SOURCE: u16 = 19;
 pub const DIGEST: u16 = 9;
 pub const STALL: u16 = 1;
+/// Servers that do nobody any good.
+pub(crate) const ENDLESS: u16 = 2;
+pub(crate) const MUTE: u16 = 3;
+pub(crate) const CUT: u16 = 4;
+pub(crate) const RESET: u16 = 5;
 /// Where the servers are.
 pub const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(93, 184, 216, 34));
 pub(crate) const SERVER_NAME: &str = "server.example";
+/// Where nobody ever answers, in networks of whole relays.
+pub const HOLE: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1));
 
 pub use made_relay::{FIRST_UDP_PORT, MadeRelay, RelayHost, introduce};
 pub use relay_options::{RelayOptions, usual};
@@ -306,6 +315,10 @@ fn internet<L: Language>(sim: &mut Simulation<L>) -> HostId {
         (SOURCE, Service::Source),
         (DIGEST, Service::Digest),
         (STALL, Service::Stall),
+        (ENDLESS, Service::Endless),
+        (MUTE, Service::Mute),
+        (CUT, Service::Cut),
+        (RESET, Service::Reset),
     ];
     let internet = Internet::new(&services);
     let (addrs, ports) = (vec![SERVER], internet.ports());

@@ -1,9 +1,10 @@
 //! Relays of the assembly, with keys and certificates, on hosts of the simulator.
 
 use crate::OR_PORT;
+use crate::mischief::Mischief;
 use crate::relay_options::{RelayOptions, shards};
 use core::net::IpAddr;
-use heddle_assembly::{Assembly, Offered, Setup, queue_bytes_max};
+use heddle_assembly::{Assembly, Offered, Over, Setup, queue_bytes_max};
 use heddle_client::Hop;
 use heddle_dir::certs::ChannelCerts;
 use heddle_dir::files::InMemory;
@@ -44,7 +45,7 @@ impl MadeRelay {
         let seed = sim.seed().child("relay", index as u64);
         let (ids, addr) = (identity.ids(), options.addr);
         let setup = setup(&options.torrc, addr, Limits::default());
-        let nodes = assemble(&setup, &identity.keys, &identity.certs, &seed, options.ciphers);
+        let nodes = assemble(&setup, &identity.keys, &identity.certs, &seed, (options.ciphers, None));
         let onion = NtorKeypair::generate(&mut seed.child("onion key", 0).rng());
         let hop = Hop {
             target: Target { rsa: ids.rsa, ed25519: Some(ids.ed25519), addrs: vec![(addr, OR_PORT).into()] },
@@ -112,13 +113,13 @@ pub(crate) fn setup(torrc: &Options, addr: IpAddr, limits: Limits) -> Setup<'_> 
     }
 }
 
-/// The shards of a relay.
+/// The shards of a relay, be it a malicious one.
 pub(crate) fn assemble(
     setup: &Setup<'_>,
     keys: &RelayKeys,
     certs: &Arc<ChannelCerts>,
     seed: &Seed,
-    ciphers: Ciphers,
+    (ciphers, mischief): (Ciphers, Option<&Arc<Mischief>>),
 ) -> Vec<Relay> {
     let assembly = Assembly::new(setup, keys, certs, *ANCHOR).with_ciphers(ciphers);
     let mut relays: Vec<Relay> = Vec::new();
@@ -132,7 +133,16 @@ pub(crate) fn assemble(
         });
         let chance = |part: &str| -> Box<dyn Entropy> { Box::new(Repeatable::new(&seed.child(part, 0))) };
         let offered: Vec<_> = offered.collect();
-        let relay = assembly.shard(shard, &offered, relays.first(), &Stopwatch::default(), &chance);
+        let (first, stopwatch) = (relays.first(), Stopwatch::default());
+        let relay = match mischief {
+            None => assembly.shard(shard, &offered, first, &stopwatch, &chance),
+            Some(mischief) => {
+                let channels = |channels| mischief.over_channels(channels);
+                let endpoint = |endpoint| mischief.over_endpoint(endpoint);
+                let over = Over { channels: &channels, endpoint: &endpoint };
+                assembly.shard_over(shard, &offered, first, &stopwatch, &chance, &over)
+            }
+        };
         relays.push(relay.expect("keys and options are good"));
     }
     relays

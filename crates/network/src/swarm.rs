@@ -2,18 +2,23 @@
 //! themselves.
 //!
 //! 1. The seed says how many relays there are, how many shards each has, what they speak and over which wires.
-//! 2. They come up from nothing. [Before anything goes wrong](calm) strangers want too much, and a client gets all.
+//! 2. They come up from nothing. [Before anything goes wrong](calm) strangers want too much, some [keep no
+//!    rules](malice), and a client gets all.
 //! 3. Then a client builds and closes circuits, begins, stops and ends streams, while relays
-//!    are killed and started anew, and wires lose, reorder, double, stop, or reset what goes over them.
+//!    are killed and started anew, wires lose, reorder, double, stop, or reset what goes over them, and who kept no
+//!    rules goes on.
 //! 4. In the end all is mended. What was begun on circuits that still stand brings all of it; then all is closed, and
 //!    nothing may be left; and files still go over paths that begin at each relay but the exit, which ends them.
 //!
 //! Looked at throughout: every byte that arrives is the one that was sent, in its place, and streams carry different
-//! bytes; no guard calls another's cells a breach of the protocol; nothing that a directory sends makes reading it
-//! panic. What is broken is a panic that says so.
+//! bytes; no guard calls another's cells a breach of the protocol; no relay counts more memory than it may have;
+//! nothing that a directory sends makes reading it panic. What is broken is a panic that says so.
 
 mod calm;
+mod malice;
 mod trouble;
+
+pub use crate::mischief::MISCHIEF;
 
 use crate::whole::{ShardNode, WholeNet, WholePlan};
 use crate::{
@@ -24,10 +29,12 @@ use heddle_client::{
 };
 use heddle_dir::guard::caught;
 use heddle_proto::cell::stream::EndReason;
+use heddle_proto::pool::SLOT_LEN;
 use heddle_relay::{Limits, RelayStats};
 use heddle_seam::rng::{Rng, Seed};
 use heddle_seam::time::{Duration, Instant};
-use heddle_sim::{Internet, Service, TraceHash, Wire, length, pattern, place};
+use heddle_sim::{HostId, Internet, Service, TraceHash, Wire, length, pattern, place};
+use malice::{HOSTILE, Malice};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -82,7 +89,9 @@ impl Expected {
             Service::Digest if self.bytes == 0 => 0,
             Service::Digest => 32,
             Service::Echo => 8 + self.bytes,
-            Service::Stall => 0,
+            Service::Endless => u64::MAX,
+            Service::Cut | Service::Reset => self.bytes / 2,
+            Service::Stall | Service::Mute => 0,
         }
     }
 
@@ -98,7 +107,8 @@ impl Expected {
             Service::Source => hash(&mut (from..from + self.bytes).map(pattern)),
             Service::Digest => hash(&mut pattern_sha256(self.bytes).into_iter()),
             Service::Echo => hash(&mut head.into_iter().chain(body)),
-            Service::Stall => hash(&mut core::iter::empty()),
+            Service::Endless | Service::Cut | Service::Reset => hash(&mut (from..).map(pattern)),
+            Service::Stall | Service::Mute => hash(&mut core::iter::empty()),
         }
         .into()
     }
@@ -123,6 +133,9 @@ pub struct Swarm {
     is_short: bool,
     /// Whether some relays are parted from the others.
     is_parted: bool,
+    malice: Malice,
+    /// Bytes that a relay may have for what waits, and for circuits, connections and channels.
+    memory_max: u64,
     /// Panics that were stopped on this thread before.
     caught_before: u64,
     outcome: Outcome,
@@ -174,8 +187,12 @@ impl Swarm {
             ..Limits::default()
         };
         let resolve_spread = Duration::from_millis(300);
+        let memory_max = torrc.max_mem_in_queues;
+        let malice = Malice::new(seed, shards.len());
         let plan = WholePlan { seed, shards, torrc, wire, limits, resolve_spread, ..WholePlan::default() };
-        let net = WholeNet::new(&plan);
+        let plan = WholePlan { rogue: malice.rogue(), ..plan };
+        let mut net = WholeNet::new(&plan);
+        (0..HOSTILE).for_each(|_| _ = net.add_hostile());
         let outcome = Outcome {
             seed,
             hash: net.sim.trace_hash(),
@@ -199,6 +216,8 @@ impl Swarm {
             exit_killed: false,
             is_short,
             is_parted: false,
+            malice,
+            memory_max,
             caught_before: caught(),
             outcome,
         }
@@ -219,6 +238,7 @@ impl Swarm {
         if !self.is_short {
             self.be_calm();
         }
+        self.begin_malice(false);
         let ends = self.net.sim.now() + time;
         while self.net.sim.now() < ends {
             self.act();
@@ -265,6 +285,8 @@ impl Swarm {
                 let pause = Duration::from_millis(1 << self.rng.below(13));
                 self.net.sim.run_for(pause);
                 self.look();
+                let circuits = self.circuits.clone();
+                self.go_on_with_malice(&circuits);
             }
         }
     }
@@ -278,7 +300,7 @@ impl Swarm {
             return self.close_one();
         }
         // Two to four relays, of which the exit is the last or none is.
-        let mut others: Vec<usize> = (0..self.relays() - 1).collect();
+        let mut others = self.middles();
         let len = 1 + self.rng.below(3) as usize;
         let mut path: Vec<usize> =
             (0..len).map(|_| others.remove(self.rng.below(others.len() as u64) as usize)).collect();
@@ -368,6 +390,8 @@ impl Swarm {
                 held.slots, cells,
                 "slots of relay {relay}, shard {shard}, that no queue has: {held:?}"
             );
+            let (used, max) = (memory(&stats), self.memory_max / shards as u64);
+            assert!(used <= max, "relay {relay}, shard {shard} has {used} bytes of {max}: {stats:?}");
             let is_exit = relay + 1 == self.relays();
             let longest = stats.queue_cells_max;
             assert!(!is_exit || longest <= EXIT_LANE_CELLS_MAX, "a lane of the exit had {longest} cells");
@@ -385,7 +409,18 @@ impl Swarm {
 
     /// Compares what a stream brought with what was sent, however far it came.
     fn check(&mut self, exchange: ExchangeNumber, expected: Expected) -> Option<ExchangeStatus> {
-        let status = self.proxy(|proxy, _| proxy.status(exchange))?;
+        self.check_of(self.net.client, exchange, expected)
+    }
+
+    /// The same of this client's.
+    fn check_of(
+        &mut self,
+        client: HostId,
+        exchange: ExchangeNumber,
+        expected: Expected,
+    ) -> Option<ExchangeStatus> {
+        let status = |proxy: &mut OnionProxy, _| proxy.status(exchange);
+        let status = self.net.sim.with(client, 0, status)?;
         self.net.sim.note(&status);
         let received = status.received_bytes;
         self.outcome.bytes += received;
@@ -402,6 +437,7 @@ impl Swarm {
             self.kill_or_start();
         }
         self.mend();
+        self.end_malice();
         self.bring_the_rest();
         for circuit in std::mem::take(&mut self.circuits) {
             self.proxy(|proxy, _| proxy.close_circuit(circuit));
@@ -441,6 +477,10 @@ impl Swarm {
                 ExchangeState::Ended(EndReason::MISC) => self.exit_killed && status.connected_at.is_none(),
                 _ => false,
             };
+            // Nor does a name lead anywhere while resolvers are bad.
+            let is_over = matches!(status.state, ExchangeState::Ended(_));
+            let is_lost = self.malice.resolver_was_bad && is_over && status.connected_at.is_none();
+            let is_refused = is_refused || is_lost;
             let is_complete = is_refused || status.received_bytes == expected.length();
             assert!(!stands || is_complete, "{expected:?} did not bring all: {status:?}");
         }
@@ -476,7 +516,8 @@ impl Swarm {
             return;
         }
         let server = self.net.server;
-        for service in [Service::Echo, Service::Source, Service::Digest] {
+        let read = [Service::Echo, Service::Source, Service::Digest, Service::Mute];
+        for service in read.into_iter().chain([Service::Endless, Service::Cut, Service::Reset]) {
             let count = |server: &mut Internet, _: Instant| server.visitors_of(service);
             let left = self.net.sim.with(server, 0, count);
             assert_eq!(left, 0, "connections to {service:?} are left at the server");
@@ -501,4 +542,14 @@ impl Swarm {
         assert_eq!(status.received_sha256, pattern_sha256(BYTES));
         self.outcome.bytes += status.received_bytes;
     }
+}
+
+/// Bytes that a shard counts for what waits in it, and for circuits, connections and channels themselves.
+fn memory(stats: &RelayStats) -> u64 {
+    stats.pool_slots * SLOT_LEN as u64
+        + stats.flow_bytes
+        + stats.flow_state_bytes
+        + stats.circuit_state_bytes
+        + stats.channel_state_bytes
+        + stats.buffer_bytes
 }

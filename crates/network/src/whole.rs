@@ -7,9 +7,11 @@
 
 use crate::authority::{Authority, DIR_PORT};
 use crate::drive::Drive;
+use crate::hostile::Hostile;
 use crate::made_relay::{assemble, open_ports, setup};
+use crate::mischief::Mischief;
 use crate::relay_options::{open_exit, usual};
-use crate::{OR_PORT, add_client, internet};
+use crate::{HOLE, OR_PORT, add_client, internet};
 use core::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use heddle_assembly::key_options;
 use heddle_client::{Handshake, Hop};
@@ -36,8 +38,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Where the authority listens.
 const AUTHORITY: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 255, 0, 1), DIR_PORT);
-
-const HOLE: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1));
 
 /// Names that the resolver knows, beside the servers'.
 pub(crate) const MADE_UP_NAMES: [(&str, Ipv4Addr); 4] = [
@@ -230,6 +230,8 @@ pub struct WholePlan {
     pub limits: Limits,
     /// How much later than others an answer of the resolver may come.
     pub resolve_spread: Duration,
+    /// A relay that is malicious, which is an exit as well, and what it does.
+    pub rogue: Option<(usize, Arc<Mischief>)>,
 }
 
 impl Default for WholePlan {
@@ -247,7 +249,15 @@ impl Default for WholePlan {
             torrc,
             limits: Limits::default(),
             resolve_spread: Duration::ZERO,
+            rogue: None,
         }
+    }
+}
+
+impl WholePlan {
+    /// What a relay does that is malicious.
+    fn mischief_of(&self, relay: usize) -> Option<&Arc<Mischief>> {
+        self.rogue.as_ref().filter(|(rogue, _)| *rogue == relay).map(|(_, mischief)| mischief)
     }
 }
 
@@ -262,6 +272,10 @@ pub struct WholeNet {
     pub client: HostId,
     /// A client that has nothing to do with the other.
     pub stranger: HostId,
+    /// A client whose circuits are to go over the malicious relay, if there is one.
+    pub victim: HostId,
+    /// Clients that keep no rules ([`Hostile`]); none at first.
+    pub hostile: Vec<HostId>,
     /// Where nothing that is sent to ever answers.
     pub hole: IpAddr,
     pub server: HostId,
@@ -302,12 +316,41 @@ impl WholeNet {
         let add = |index| add_relay(&mut sim, plan, index, &line);
         let relays: Vec<WholeRelay> = (0..plan.shards.len()).map(add).collect();
         let server = internet(&mut sim);
-        let (client, stranger) = (add_client(&mut sim, 0), add_client(&mut sim, 1));
+        let [client, stranger, victim] = [0, 1, 2].map(|index| add_client(&mut sim, index));
         let hosts: Vec<HostId> = relays.iter().map(|relay| relay.host).collect();
         let hole = add_hole(&mut sim, &hosts);
         MADE_UP_NAMES.iter().for_each(|(name, addr)| sim.add_name(name, &[IpAddr::V4(*addr)]));
         let (plan, circuit_logs) = (plan.clone(), None);
-        WholeNet { sim, authority, relays, client, stranger, hole, server, plan, line, circuit_logs }
+        let hostile = Vec::new();
+        WholeNet {
+            sim,
+            authority,
+            relays,
+            client,
+            stranger,
+            victim,
+            hostile,
+            hole,
+            server,
+            plan,
+            line,
+            circuit_logs,
+        }
+    }
+
+    /// Adds a client that keeps no rules, and has done nothing yet.
+    pub(crate) fn add_hostile(&mut self) -> HostId {
+        let index = self.hostile.len() as u8;
+        let node = Hostile::new(&self.sim.seed().child("hostile", index.into()));
+        let host = self.sim.add_host(Host {
+            addrs: vec![IpAddr::V4(Ipv4Addr::new(172, 16, 9, index + 1))],
+            ports: vec![],
+            nodes: vec![Box::new(node)],
+            beside: vec![],
+            plain: false,
+        });
+        self.hostile.push(host);
+        host
     }
 
     /// What hosts are called, in the order of their numbers.
@@ -316,9 +359,12 @@ impl WholeNet {
             (self.authority, "authority"),
             (self.client, "client"),
             (self.stranger, "stranger"),
+            (self.victim, "victim"),
             (self.server, "server"),
         ];
-        let mut names = vec!["hole".to_owned(); self.relays.len() + others.len() + 1];
+        let hosts = self.relays.len() + others.len() + self.hostile.len() + 1;
+        let mut names = vec!["hole".to_owned(); hosts];
+        (0..).zip(&self.hostile).for_each(|(index, host)| names[host.0] = format!("hostile{index}"));
         others.iter().for_each(|(host, name)| names[host.0] = (*name).to_owned());
         let relays = self.relays.iter().enumerate();
         relays.for_each(|(index, relay)| names[relay.host.0] = nickname(index));
@@ -456,7 +502,7 @@ fn torrc(plan: &WholePlan, index: usize, authority: &DirAuthority) -> Torrc {
         ..plan.torrc.clone()
     };
     torrc.heddle.shards = Some(plan.shards[index] as u16);
-    if index + 1 == plan.shards.len() {
+    if plan.mischief_of(index).is_some() || index + 1 == plan.shards.len() {
         open_exit(&mut torrc);
     }
     torrc
@@ -496,8 +542,8 @@ impl Made {
         let node = |(number, relay)| -> Box<dyn AnyNode<WholeLanguage>> {
             Box::new(ShardNode { relay, number, control, carried: carried.clone() })
         };
-        let shards =
-            (0..).zip(assemble(&setup, &keys, &certs, &seed, Ciphers::default())).map(node).collect();
+        let beside = (Ciphers::default(), plan.mischief_of(index));
+        let shards = (0..).zip(assemble(&setup, &keys, &certs, &seed, beside)).map(node).collect();
         let identity = Identity { keys, certs, files };
         let plane = setup.control_plane(identity, true, now_unix_s, Box::new(entropy));
         let control = Box::new(ControlNode::new(plane, carried));

@@ -1,212 +1,24 @@
 //! Peers that send what they should not: what closes is the smallest thing concerned.
 
-use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr};
 use heddle_client::ExchangeState;
-use heddle_network::{Net, OR_PORT, Plan, download, pattern_sha256};
-use heddle_proto::cell::create::FAST_KEY_LEN;
-use heddle_proto::cell::{BODY_LEN, Body, CircId, Command};
-use heddle_proto::channel::{Channel, Incoming, StreamTransport, Target};
-use heddle_relay::{Input, Output, Relay, RelayLanguage};
-use heddle_seam::node::{Node, SocketId};
-use heddle_seam::rng::{Rng, Seed};
-use heddle_seam::time::{Duration, Instant, UnixTime};
-use heddle_sim::{Host, HostId};
-use heddle_transport::Ciphers;
-use heddle_transport::tls::TlsTransport;
-use std::collections::{BTreeMap, VecDeque};
+use heddle_netem::DirectionOptions;
+use heddle_network::hostile::{Attack, Hostile, Progress};
+use heddle_network::{HOLE, Net, OR_PORT, Plan, download, pattern_sha256};
+use heddle_relay::Relay;
+use heddle_seam::rng::Seed;
+use heddle_seam::time::Duration;
+use heddle_sim::{Host, HostId, Internet};
 
 const LONG: Duration = Duration::from_secs(600);
-const SOCKET: SocketId = SocketId::dialled(0);
+/// Cells of attacks that have no end of their own.
+const CELLS: u32 = 3_000;
 
-/// What a hostile peer sends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Attack {
-    /// Random bytes instead of TLS.
-    Noise,
-    /// A TLS connection that breaks off after so many bytes, at which a FIN is sent.
-    BreakOff(usize),
-    /// TLS, then random cells with random ids.
-    RandomCells,
-    /// TLS, then whole circuits that are sent random relay cells.
-    RandomCircuits,
-    /// TLS, then circuit after circuit, without ever reading an answer.
-    NeverReads,
-}
-
-struct Hostile {
-    attack: Attack,
-    transport: TlsTransport,
-    target: Target,
-    channel: Option<Box<dyn Channel>>,
-    wall: UnixTime,
-    rng: Rng,
-    writable: usize,
-    sent: usize,
-    cells_sent: u32,
-    open: bool,
-    over: bool,
-    /// Circuits that were asked for, and whether they are open.
-    circuits: BTreeMap<CircId, bool>,
-    destroyed: u32,
-    outputs: VecDeque<Output>,
-    buf: Vec<u8>,
-}
-
-impl Hostile {
-    fn new(attack: Attack, target: Target, seed: &Seed) -> Self {
-        let to: SocketAddr = target.addrs[0];
-        Hostile {
-            attack,
-            transport: heddle_network::transport(seed, Ciphers::default()),
-            target,
-            channel: None,
-            wall: UnixTime::default(),
-            rng: seed.child("hostile", 0).rng(),
-            writable: 0,
-            sent: 0,
-            cells_sent: 0,
-            open: false,
-            over: false,
-            circuits: BTreeMap::new(),
-            destroyed: 0,
-            outputs: VecDeque::from([Output::Connect { socket: SOCKET, to }]),
-            buf: vec![0; 65_536],
-        }
-    }
-
-    fn on_cell(&mut self, circ_id: CircId, command: Command) {
-        match command {
-            Command::CREATED_FAST => {
-                self.circuits.insert(circ_id, true);
-            }
-            Command::DESTROY => {
-                self.circuits.remove(&circ_id);
-                self.destroyed += 1;
-            }
-            _ => {}
-        }
-    }
-
-    fn next_cell(&mut self) -> Option<(CircId, Command, Body)> {
-        const CELLS: u32 = 3_000;
-        if self.cells_sent >= CELLS {
-            return None;
-        }
-        self.cells_sent += 1;
-        let body = self.rng.array();
-        let any = CircId::new(1 << 31 | (1 + self.rng.below(20) as u32))?;
-        match self.attack {
-            Attack::RandomCells => {
-                let id = if self.rng.below(4) == 0 { CircId::new(1 + self.rng.next_u32() / 2)? } else { any };
-                let commands = [1, 2, 3, 4, 5, 6, 9, 10, 11, 0, 8, 12, 77];
-                let command = Command(commands[self.rng.below(commands.len() as u64) as usize]);
-                Some((id, command, body))
-            }
-            Attack::RandomCircuits => match self.circuits.get(&any) {
-                None => {
-                    self.circuits.insert(any, false);
-                    let mut create = [0; BODY_LEN];
-                    create[..FAST_KEY_LEN].copy_from_slice(&body[..FAST_KEY_LEN]);
-                    Some((any, Command::CREATE_FAST, create))
-                }
-                Some(true) if self.rng.below(2) == 0 => Some((any, Command::RELAY_EARLY, body)),
-                Some(true) => Some((any, Command::RELAY, body)),
-                Some(false) => Some((any, Command::CREATE2, body)),
-            },
-            _ => Some((CircId::new(1 << 31 | self.cells_sent)?, Command::CREATE_FAST, body)),
-        }
-    }
-
-    fn fill(&mut self, now: Instant, out: &mut Vec<u8>) {
-        if self.attack == Attack::Noise {
-            let mut noise = vec![0; self.writable.min(1000)];
-            self.rng.fill(&mut noise);
-            return out.extend(noise);
-        }
-        let Some(mut channel) = self.channel.take() else { return };
-        channel.handle_writable(now, self.writable);
-        while self.open && channel.capacity() > 0 {
-            let Some((id, command, body)) = self.next_cell() else { break };
-            channel.send(now, id, command, &body);
-        }
-        channel.poll_transmit(now, out);
-        self.channel = Some(channel);
-        if let Attack::BreakOff(at) = self.attack
-            && self.sent + out.len() >= at
-        {
-            out.truncate(at - self.sent);
-            self.over = true;
-            self.outputs.push_back(Output::Close { socket: SOCKET });
-        }
-    }
-}
-
-impl Node<RelayLanguage> for Hostile {
-    fn recv_buf(&mut self, _: SocketId) -> &mut [u8] {
-        &mut self.buf
-    }
-
-    fn handle_input(&mut self, now: Instant, input: Input) {
-        match input {
-            Input::WallClock(wall) => self.wall = wall,
-            Input::Connected { .. } => {
-                let peer = self.target.addrs[0];
-                self.channel = Some(self.transport.dial(now, self.wall, &self.target, peer));
-                self.outputs.push_back(Output::Interest { socket: SOCKET, read: true, write: true });
-            }
-            Input::Writable { bytes, .. } => self.writable = bytes,
-            Input::Eof { .. } | Input::Failed { .. } => self.over = true,
-            Input::Read { len, .. } => {
-                let Some(mut channel) = self.channel.take() else { return };
-                let mut used = 0;
-                while used < len && !self.over {
-                    match channel.handle_read(now, &self.buf[used..len]) {
-                        Ok(taken) => used += taken,
-                        Err(_) => self.over = true,
-                    }
-                    while let Ok(Some(incoming)) = channel.next_incoming(now) {
-                        match incoming {
-                            Incoming::Opened(_) => {
-                                self.open = true;
-                                let read = self.attack != Attack::NeverReads;
-                                self.outputs.push_back(Output::Interest {
-                                    socket: SOCKET,
-                                    read,
-                                    write: true,
-                                });
-                            }
-                            Incoming::Cell { circ_id, command, .. } => self.on_cell(circ_id, command),
-                            Incoming::Vpadding { .. } => {}
-                        }
-                    }
-                }
-                self.channel = Some(channel);
-            }
-            _ => {}
-        }
-    }
-
-    fn poll_output(&mut self, now: Instant, buf: &mut Vec<u8>) -> Output {
-        if let Some(output) = self.outputs.pop_front() {
-            return output;
-        }
-        if !self.over {
-            self.fill(now, buf);
-            self.sent += buf.len();
-            self.writable -= buf.len();
-        }
-        if buf.is_empty() { Output::Timeout(None) } else { Output::Send { socket: SOCKET } }
-    }
-}
-
-/// Runs an attack on the guard beside a client's download; returns the attacker.
-fn attack(attack: Attack, seed: u64) -> (Net, HostId) {
-    let mut net = Net::new(&Plan { seed, ..Plan::default() });
-    let circuit = net.build(&[0, 1, 2], true);
-    let down = net.begin(circuit, download(1_000_000));
-    let target = net.relays[0].hop.target.clone();
-    assert_eq!(target.addrs[0].port(), OR_PORT);
-    let node = Hostile::new(attack, target, &net.sim.seed().child("attacker", 0));
+/// Has somebody attack the guard; returns the attacker.
+fn let_loose(net: &mut Net, attack: Attack) -> HostId {
+    let path = [0, 2].map(|relay| net.relays[relay].hop.clone()).to_vec();
+    assert_eq!(path[0].target.addrs[0].port(), OR_PORT);
+    let node = Hostile::new(&net.sim.seed().child("attacker", 0));
     let addrs = vec![IpAddr::V4(Ipv4Addr::new(172, 16, 9, 9))];
     let host = net.sim.add_host(Host {
         addrs,
@@ -215,6 +27,16 @@ fn attack(attack: Attack, seed: u64) -> (Net, HostId) {
         beside: vec![],
         plain: false,
     });
+    net.sim.with(host, 0, |hostile: &mut Hostile, _| hostile.begin(attack, path, vec![], CELLS));
+    host
+}
+
+/// Runs an attack on the guard beside a client's download; returns the attacker.
+fn attack(attack: Attack, seed: u64) -> (Net, HostId) {
+    let mut net = Net::new(&Plan { seed, ..Plan::default() });
+    let circuit = net.build(&[0, 1, 2], true);
+    let down = net.begin(circuit, download(1_000_000));
+    let host = let_loose(&mut net, attack);
     let status = net.await_status(down, LONG, |status| status.ended_at.is_some());
     assert!(matches!(status.state, ExchangeState::Ended(_)), "{attack:?}: {status:?}");
     assert_eq!(status.received_sha256, pattern_sha256(1_000_000));
@@ -223,14 +45,14 @@ fn attack(attack: Attack, seed: u64) -> (Net, HostId) {
     (net, host)
 }
 
-fn hostile<R>(net: &mut Net, host: HostId, speak: impl FnOnce(&mut Hostile) -> R) -> R {
-    net.sim.with(host, 0, |hostile: &mut Hostile, _| speak(hostile))
+fn progress(net: &mut Net, host: HostId) -> Progress {
+    net.sim.with(host, 0, |hostile: &mut Hostile, _| hostile.progress())
 }
 
 #[test]
 fn noise_closes_its_own_connection() {
     let (mut net, host) = attack(Attack::Noise, 1);
-    assert!(hostile(&mut net, host, |hostile| hostile.over));
+    assert!(progress(&mut net, host).is_over);
 }
 
 #[test]
@@ -245,17 +67,17 @@ fn a_handshake_may_break_off_anywhere() {
 fn random_cells_close_no_channel() {
     for seed in 0..5 {
         let (mut net, host) = attack(Attack::RandomCells, seed);
-        let (over, sent) = hostile(&mut net, host, |hostile| (hostile.over, hostile.cells_sent));
-        assert!(!over, "the channel lives");
-        assert_eq!(sent, 3_000);
+        let Progress { is_over, cells_sent, .. } = progress(&mut net, host);
+        assert!(!is_over, "the channel lives");
+        assert_eq!(cells_sent, CELLS);
     }
 }
 
 #[test]
 fn random_relay_cells_close_their_circuits() {
     let (mut net, host) = attack(Attack::RandomCircuits, 1);
-    let (over, destroyed) = hostile(&mut net, host, |hostile| (hostile.over, hostile.destroyed));
-    assert!(!over, "the channel lives");
+    let Progress { is_over, destroyed, .. } = progress(&mut net, host);
+    assert!(!is_over, "the channel lives");
     // There are twenty ids; each is used for a circuit, and used again once that was destroyed.
     assert!(destroyed >= 20, "{destroyed} circuits were destroyed");
 }
@@ -263,9 +85,33 @@ fn random_relay_cells_close_their_circuits() {
 #[test]
 fn who_never_reads_does_not_grow_our_queues() {
     let (mut net, host) = attack(Attack::NeverReads, 1);
-    assert!(!hostile(&mut net, host, |hostile| hostile.over));
+    assert!(!progress(&mut net, host).is_over);
     let relay = net.relays[0].host;
     let (queued, circuits) =
         net.sim.with(relay, 0, |relay: &mut Relay, _| (relay.queued_cells(), relay.circuits()));
     assert!(circuits <= 3_001 && queued <= 3_001, "{circuits} circuits, {queued} cells");
+}
+
+/// Before it would be for want of use.
+#[test]
+fn who_breaks_a_rule_on_a_circuit_loses_it() {
+    let mut rng = Seed::from_number(1).rng();
+    for rule in Attack::all(&mut rng).into_iter().filter(|attack| attack.ends_its_circuit()) {
+        let mut net = Net::new(&Plan::default());
+        let hole = Host {
+            addrs: vec![HOLE],
+            ports: vec![],
+            nodes: vec![Box::new(Internet::new(&[]))],
+            beside: vec![],
+            plain: true,
+        };
+        let hole = net.sim.add_host(hole);
+        let down = DirectionOptions { down: true, ..DirectionOptions::default() };
+        net.sim.set_wire(net.relays[2].host, hole, down);
+        let host = let_loose(&mut net, rule);
+        net.sim.run_for(Duration::from_secs(10));
+        let progress = progress(&mut net, host);
+        assert!(progress.has_struck && progress.is_answered, "{rule:?}: {progress:?}");
+        assert!(!progress.is_over, "{rule:?}: the channel lives");
+    }
 }

@@ -20,6 +20,21 @@ pub enum Service {
     Digest,
     /// Accepts and never reads.
     Stall,
+    /// Reads a length as a source does, and never stops sending.
+    Endless,
+    /// Reads, and says nothing.
+    Mute,
+    /// Reads a length as a source does, sends half of it, and closes.
+    Cut,
+    /// The same, and resets the connection.
+    Reset,
+}
+
+impl Service {
+    /// Whether it sends bytes of the pattern once it has read a length.
+    fn is_source(self) -> bool {
+        matches!(self, Service::Source | Service::Endless | Service::Cut | Service::Reset)
+    }
 }
 
 /// The byte at this place of what [`Service::Source`] sends.
@@ -100,6 +115,9 @@ impl Internet {
         let Some(visitor) = self.visitors.get_mut(&socket) else { return };
         self.received_bytes += len as u64;
         let mut bytes = &self.buf[..len];
+        if visitor.service == Service::Mute {
+            return;
+        }
         if visitor.service == Service::Echo {
             visitor.pending.extend_from_slice(bytes);
             return;
@@ -110,9 +128,13 @@ impl Internet {
             bytes = &bytes[taken..];
             let Ok(length) = <[u8; 8]>::try_from(&visitor.length[..]) else { return };
             let length = u64::from_be_bytes(length);
-            visitor.left = length & LENGTH_MASK;
+            visitor.left = match visitor.service {
+                Service::Endless => u64::MAX,
+                Service::Cut | Service::Reset => (length & LENGTH_MASK) / 2,
+                _ => length & LENGTH_MASK,
+            };
             visitor.offset = place((length >> 48) as u32);
-            visitor.closing = visitor.service == Service::Source;
+            visitor.closing = visitor.service.is_source();
         }
         if visitor.service == Service::Digest && visitor.left > 0 {
             visitor.hash.update(bytes);
@@ -128,7 +150,7 @@ impl Internet {
         let Some(visitor) = self.visitors.get_mut(&socket) else { return };
         let len = visitor.pending.len().min(visitor.writable);
         out.extend(visitor.pending.drain(..len));
-        let sourcing = visitor.service == Service::Source;
+        let sourcing = visitor.service.is_source();
         if sourcing {
             let len = visitor.left.min((visitor.writable - len) as u64);
             out.extend((visitor.offset..visitor.offset + len).map(pattern));
@@ -138,8 +160,10 @@ impl Internet {
         visitor.writable -= out.len();
         let waiting = !visitor.pending.is_empty() || sourcing && visitor.left > 0;
         if visitor.closing && !waiting {
+            let resets = visitor.service == Service::Reset;
             self.visitors.remove(&socket);
-            return self.outputs.push_back(Output::Close { socket });
+            let end = if resets { Output::Abort { socket } } else { Output::Close { socket } };
+            return self.outputs.push_back(end);
         }
         let read = visitor.service != Service::Stall && visitor.pending.is_empty() && !visitor.closing;
         let wanted = (read, waiting || visitor.writable == 0);

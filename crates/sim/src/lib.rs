@@ -42,7 +42,9 @@ mod wire;
 pub use costs::{Costs, Processors};
 pub use heddle_utcp::Options as KernelOptions;
 pub use internet::{Internet, Service, length, pattern, place};
-pub use simulation::{AnyNode, Flood, Host, HostId, JobWatch, Options, Simulation, Tapped, WireWatch};
+pub use simulation::{
+    AnyNode, Flood, Host, HostId, JobWatch, Options, Resolver, Simulation, Tapped, WireWatch,
+};
 pub use steps::{Action, Condition, Step};
 pub use trace::TraceHash;
 pub use wire::Wire;

@@ -7,6 +7,7 @@ mod network;
 mod outputs;
 mod packet;
 mod processors;
+mod resolver;
 mod socket;
 mod stacks;
 mod watching;
@@ -15,6 +16,7 @@ mod wires;
 pub use datagram::Tapped;
 pub use flood::Flood;
 pub use processors::JobWatch;
+pub use resolver::Resolver;
 pub use watching::WireWatch;
 
 use crate::queue::EventQueue;
@@ -193,8 +195,9 @@ pub struct Simulation<L: Language> {
     pub(crate) actors: Vec<Actor<L>>,
     pub(crate) by_addr: BTreeMap<IpAddr, HostId>,
     pub(crate) names: BTreeMap<String, Vec<IpAddr>>,
-    /// Says how long answers of the resolver take.
+    /// Says how long answers of the resolver take, and what rubbish is.
     pub(crate) resolver: Rng,
+    pub(crate) resolver_kind: Resolver,
     pub(crate) wires: Wires,
     pub(crate) watched: Watched,
     pub(crate) datagrams: DatagramPorts,
@@ -219,6 +222,7 @@ impl<L: Language> Simulation<L> {
         Simulation {
             seed_number,
             resolver: seed.child("resolver", 0).rng(),
+            resolver_kind: Resolver::default(),
             seed,
             options,
             now: Instant::ZERO,

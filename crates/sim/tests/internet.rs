@@ -109,7 +109,16 @@ fn world_with(
     to_send: Vec<u8>,
 ) -> (Simulation<Plain>, HostId, HostId) {
     let mut sim = Simulation::new(seed, options);
-    let services = [(7, Service::Echo), (19, Service::Source), (9, Service::Digest), (1, Service::Stall)];
+    let services = [
+        (7, Service::Echo),
+        (19, Service::Source),
+        (9, Service::Digest),
+        (1, Service::Stall),
+        (2, Service::Endless),
+        (3, Service::Mute),
+        (4, Service::Cut),
+        (5, Service::Reset),
+    ];
     let internet = Internet::new(&services);
     let ports = internet.ports();
     let server = sim.add_host(Host {
@@ -203,6 +212,24 @@ fn an_echo_comes_back_and_a_half_closed_stream_ends() {
     assert!(received == sent);
     assert!(client(&mut sim, id, |c| c.eof_at.is_some()));
     assert_eq!(sim.with(server, 0, |server: &mut Internet, _| server.visitors()), 0);
+}
+
+#[test]
+fn servers_do_no_good_in_ways_of_their_own() {
+    let asked = |port: u16| {
+        let wire = Wire { rate_bytes_per_s: Some(1_000_000), ..Wire::default() };
+        let (mut sim, _, id) = world(1, wire, port, 100_000u64.to_be_bytes().to_vec());
+        sim.run_for(Duration::from_secs(2));
+        let received = client(&mut sim, id, |c| std::mem::take(&mut c.received));
+        assert!(received.iter().enumerate().all(|(offset, byte)| *byte == pattern(offset as u64)), "{port}");
+        (received.len(), client(&mut sim, id, |c| (c.eof_at.is_some(), c.failed)))
+    };
+    let (endless, how) = asked(2);
+    assert!(endless > 1_000_000 && how == (false, None), "{endless} bytes, {how:?}");
+    assert_eq!(asked(3), (0, (false, None)));
+    assert_eq!(asked(4), (50_000, (true, None)));
+    let (reset, how) = asked(5);
+    assert!(reset <= 50_000 && how == (false, Some(SocketError::Reset)), "{reset} bytes, {how:?}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use heddle_sim::HostId;
 const CLOCK_STEP_MAX_S: u64 = 1800;
 
 impl Swarm {
-    fn note(&mut self, fault: &'static str) {
+    pub(super) fn note(&mut self, fault: &'static str) {
         *self.outcome.faults.entry(fault).or_default() += 1;
     }
 
@@ -107,8 +107,9 @@ impl Swarm {
         match self.killed.take() {
             Some(relay) => {
                 self.note("relays started anew");
-                // Who starts a relay sees to it that there is room.
+                // Who starts a relay sees to it that it has a disk, and room there.
                 self.net.relays[relay].disk.set_full(false);
+                self.net.relays[relay].disk.set_dead(false);
                 self.net.start_anew(relay);
             }
             None => {
@@ -126,6 +127,7 @@ impl Swarm {
         self.mend_wires();
         for relay in &self.net.relays {
             relay.disk.set_full(false);
+            relay.disk.set_dead(false);
             self.net.sim.set_clock(relay.host, 0);
         }
     }

@@ -152,7 +152,7 @@ pub const PLANTED: &[Planted] = &[
         file: "relay/src/core/streams/leaving.rs",
         good: "return self.outputs.push_back(Output::Close { socket });",
         bad: "return;",
-        seed: 0,
+        seed: 7,
     },
     Planted {
         name: "a dial that never ends",
@@ -299,7 +299,7 @@ pub const PLANTED: &[Planted] = &[
         file: "relay/src/table/credit.rs",
         good: "self.say(link, key, side); } [[self.mark_ready(now, key, side);]] Ok(())",
         bad: "let _ = now;",
-        seed: 1,
+        seed: 6,
     },
     Planted {
         name: "credit off by one",
@@ -316,5 +316,47 @@ pub const PLANTED: &[Planted] = &[
         good: "self.granted_cells = self.granted_cells.max(cells);",
         bad: "let _ = cells;",
         seed: 1,
+    },
+    Planted {
+        name: "a SENDME that proves nothing",
+        breaks: "The exit takes a SENDME whatever digest it has.",
+        file: "relay/src/exit/end.rs",
+        good: "Ok(Sendme::Authenticated(digest)) => [[self.digests.check(&digest)]],",
+        bad: "{ let _ = digest; Ok(()) }",
+        seed: 0,
+    },
+    Planted {
+        name: "DATA beyond a window",
+        breaks: "The exit takes DATA that the stream's window has no room for.",
+        file: "relay/src/exit/stream.rs",
+        good: "if let Err(violation) = window.on_received() { [[pool.free(slot); return Err(violation);]] }",
+        bad: "let _ = violation;",
+        seed: 0,
+    },
+    Planted {
+        name: "RELAY_EARLY without end",
+        breaks: "A circuit may carry as many RELAY_EARLY cells as it likes.",
+        file: "relay/src/table/circuit.rs",
+        good: "early_left.checked_sub(1)?",
+        bad: "early_left.saturating_sub(1)",
+        seed: 0,
+    },
+    Planted {
+        name: "an id of another channel",
+        breaks: "A cell is taken for a circuit that has its id on another channel.",
+        file: "relay/src/table/mod.rs",
+        good: "let found = *[[self.links.get(link)?.taken.get(&circ_id)?]];",
+        bad: "self.links.get(link)?.taken.get(&circ_id).or_else(|| self.links.values().find_map(|ids| \
+            ids.taken.get(&circ_id)))?",
+        seed: 0,
+    },
+    Planted {
+        name: "a cell for nobody",
+        breaks: "The last relay of a circuit drops what is for no hop, and the circuit goes on.",
+        file: "relay/src/core/hop.rs",
+        good: "(Recognized::No, _) => { self.pool.free(slot); [[self.close_circuit(key, \
+            DestroyReason::PROTOCOL);]] }",
+        bad: "",
+        seed: 0,
     },
 ];

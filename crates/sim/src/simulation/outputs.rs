@@ -3,7 +3,7 @@
 use super::{ActorId, Due, EVENTS_PER_INSTANT_MAX, Simulation};
 use crate::trace::Kind;
 use heddle_seam::language::Language;
-use heddle_seam::node::{Output, Query, Resolution, ResolveError, ResolveId};
+use heddle_seam::node::{Output, Query, ResolveId};
 use heddle_seam::time::{Duration, Instant};
 
 impl<L: Language> Simulation<L> {
@@ -97,21 +97,10 @@ impl<L: Language> Simulation<L> {
     }
 
     fn resolve(&mut self, actor: ActorId, id: ResolveId, query: &Query) {
-        const TTL_S: u32 = 600;
-        let answer = match query {
-            Query::Forward(name) => self.names.get(name).map(|addrs| {
-                let addrs = addrs.iter().take(Resolution::MAX_ANSWERS);
-                Resolution::Addresses(addrs.map(|addr| (*addr, TTL_S)).collect())
-            }),
-            Query::Reverse(addr) => {
-                let named = self.names.iter().find(|(_, addrs)| addrs.contains(addr));
-                named.map(|(name, _)| Resolution::Name(name.clone(), TTL_S))
-            }
-        };
-        let life = self.actors[actor.0].life;
-        let due = Due::Resolved(actor, life, id, answer.ok_or(ResolveError::NotFound));
+        let (answer, delay) = self.answer(query);
+        let due = Due::Resolved(actor, self.actors[actor.0].life, id, answer);
         let spread_us = self.options.resolve_spread.as_micros() as u64;
         let more = if spread_us == 0 { 0 } else { self.resolver.below(spread_us) };
-        self.queue.push(self.now + self.options.resolve_delay + Duration::from_micros(more), due);
+        self.queue.push(self.now + delay + Duration::from_micros(more), due);
     }
 }
