@@ -46,7 +46,7 @@ pub use load::Loaded;
 #[cfg(test)]
 pub(crate) use load::parse;
 pub use model::{Arm, Compare, Comparison, Known, Plan, Plot, Statistic, Target};
-pub(crate) use modelled::of_model;
+pub(crate) use modelled::{is_of_model, of_model};
 pub use network::{Bottleneck, Change, Phase, Relay, Tor, TorArm, Way, WireGroup, WirePair};
 pub use shipped::{Shipped, shipped};
 pub use view::View;

@@ -70,6 +70,7 @@ fn null_is_as_real(over: Option<&str>) {
     assert!(tags(&null) > 100, "{} of {} packets have null tags", tags(&null), null.len());
     let bare =
         |seen: Vec<Seen>| seen.into_iter().map(|(at, from, to, place, len, _)| (at, from, to, place, len));
+    assert_eq!(real.len(), null.len());
     for (real, null) in bare(real).zip(bare(null)) {
         assert_eq!(real, null);
     }

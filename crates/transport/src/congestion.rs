@@ -488,6 +488,7 @@ impl Shared {
         if let Mode::Contend(bundle) = &mut self.mode {
             bundle.scale(scale);
         }
+        self.tests.scale(scale);
         self.packets = self.packets.max(PACKETS_MIN);
     }
 
@@ -497,6 +498,7 @@ impl Shared {
         let idle = now.since(self.usage.sent_at);
         if self.round.in_flight == 0 && idle > IDLE_MIN {
             (self.queues.short_at, self.usage.since, self.usage.bytes_max) = (now, now, 0);
+            self.tests.forget_limit();
             self.decay(idle);
         }
         self.usage.sent_at = now;

@@ -14,19 +14,24 @@ pub(super) fn ratios(wanted: &Wanted, emu: &Record, sim: &Record) -> Vec<Ratio> 
 }
 
 /// How many of them are near each other.
-pub(super) fn outcome(ratios: &[Ratio]) -> String {
+pub(super) fn outcome(wanted: &Wanted, ratios: &[Ratio], emu: &Record) -> String {
     let near = ratios.iter().filter(|ratio| ratio.is_near).count();
-    format!("{near} of {} near", ratios.len())
+    let told = format!("{near} of {} near", ratios.len());
+    let shown = emu.figures.iter().filter(|kept| wanted.figures.contains(&kept.figure.name)).count();
+    match shown - ratios.len() {
+        0 => told,
+        alone => format!("{told}, {alone} over emulated wires alone"),
+    }
 }
 
 /// A row for each figure, by its arm and place; what is not near stands out.
-pub(super) fn text(ratios: &[Ratio], emu: &Record, sim: &Record) -> String {
+pub(super) fn text(wanted: &Wanted, ratios: &[Ratio], emu: &Record, sim: &Record) -> String {
     let mut text = format!(
-        "Beside [`{0}`]({0}.json), over emulated wires{1}: {2}, which is within {3} % at the median and {4} % at the \
+        "Beside [`{0}`]({0}.json), over emulated wires{1}: {2}. Near is within {3} % at the median and {4} % at the \
          90th percentile.\n\n",
         emu.name,
         if emu.valid { "" } else { " (**not valid**)" },
-        outcome(ratios),
+        outcome(wanted, ratios, emu),
         number(100.0 * MEDIAN_WITHIN),
         number(100.0 * P90_WITHIN),
     );
@@ -74,8 +79,11 @@ mod tests {
         let far: Vec<&Ratio> = ratios.iter().filter(|ratio| !ratio.is_near).collect();
         assert!(!far.is_empty() && far.len() < ratios.len());
         assert!(far.iter().all(|ratio| ratio.labels["transport"] == "stock"), "{far:?}");
-        let text = text(&ratios, &emu, &sim);
+        let text = text(wanted, &ratios, &emu, &sim);
         assert_eq!(text.matches("**1.20, 1.00**").count(), far.len(), "{text}");
-        assert!(text.contains(&format!("{} of {} near", ratios.len() - far.len(), ratios.len())));
+        assert!(text.contains(&format!("{} of {} near. ", ratios.len() - far.len(), ratios.len())));
+        sim.figures.clear();
+        let alone = format!("0 of 0 near, {} over emulated wires alone", ratios.len());
+        assert_eq!(outcome(wanted, &super::ratios(wanted, &emu, &sim), &emu), alone);
     }
 }

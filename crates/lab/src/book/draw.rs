@@ -110,7 +110,9 @@ fn overview(book: &Book, records: &[(&Wanted, Option<Record>)]) -> String {
                 records.iter().find(|(other, _)| other.name == *name).and_then(|(_, emu)| emu.as_ref())
             });
             let told = |record: &Record| match emu {
-                Some(emu) if record.valid => beside::outcome(&beside::ratios(wanted, emu, record)),
+                Some(emu) if record.valid && emu.valid => {
+                    beside::outcome(wanted, &beside::ratios(wanted, emu, record), emu)
+                }
                 _ => outcomes(wanted, record),
             };
             let (command, commit, outcome) = match record {
@@ -171,7 +173,7 @@ fn section(wanted: &Wanted, record: &Record, emu: Option<&Record>) -> String {
     }
     text.push('\n');
     if let Some(emu) = emu {
-        return text + &beside::text(&beside::ratios(wanted, emu, record), emu, record);
+        return text + &beside::text(wanted, &beside::ratios(wanted, emu, record), emu, record);
     }
     let bounds = bounds(wanted, record);
     if !bounds.is_empty() {

@@ -44,6 +44,11 @@ pub(crate) fn of_model(labels: &Labels) -> Labels {
     labels
 }
 
+/// Whether these are labels of a figure of the model.
+pub(crate) fn is_of_model(labels: &Labels) -> bool {
+    labels.values().any(|value| value == STOCK_MODEL)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,5 +73,6 @@ mod tests {
     fn other_labels_stay() {
         let of_stock = labels([("transport", "stock"), ("beside", "bulk")]);
         assert_eq!(of_model(&of_stock), labels([("transport", STOCK_MODEL), ("beside", "bulk")]));
+        assert!(!is_of_model(&of_stock) && is_of_model(&of_model(&of_stock)));
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::samples::RunSamples;
 use super::summary::Summary;
 use crate::error::{Error, Result};
-use crate::plan::Plan;
+use crate::plan::{Plan, is_of_model};
 
 /// What a report is made of.
 #[derive(Clone, Copy, Debug)]
@@ -35,11 +35,12 @@ impl Stored {
     pub fn read(dir: &Path) -> Result<Stored> {
         let plan = dir.join("plan.toml");
         let name = plan.to_str().ok_or_else(|| Error::Options(format!("{}: no UTF-8", plan.display())))?;
-        Ok(Stored {
-            summary: Summary::read(dir)?,
-            plan: Plan::load(name, &BTreeMap::new())?.plan,
-            samples: RunSamples::read(dir)?,
-        })
+        let summary = Summary::read(dir)?;
+        let plan = Plan::load(name, &BTreeMap::new())?.plan;
+        // What has figures of the model speaks of it everywhere.
+        let is_modelled = summary.figures.iter().any(|figure| is_of_model(&figure.labels));
+        let plan = if is_modelled { plan.with_stock_modelled() } else { plan };
+        Ok(Stored { summary, plan, samples: RunSamples::read(dir)? })
     }
 
     /// The same, for a report.

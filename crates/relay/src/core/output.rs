@@ -23,7 +23,7 @@ impl Core {
     /// The channel sent what it might, and may have more. Whether that waits for the next run of the scheduler.
     pub fn waits_for_run(&mut self, link: LinkKey, cells: usize) -> bool {
         if cells > 0 {
-            self.runs.note(self.now);
+            self.runs.begin(self.now).for_each(|link| self.table.list(link));
         }
         let waits = !self.runs.is_on(self.now) && self.has_output(link);
         if waits {

@@ -26,9 +26,11 @@ impl Runs {
         self.last.is_none_or(|last| now == last || now >= last + self.interval)
     }
 
-    /// Cells left, so that this is when the scheduler ran.
-    pub fn note(&mut self, now: Instant) {
+    /// Cells left, so that this is when the scheduler ran. Those that waited are part of the run: whoever begins one
+    /// would put it off for them else.
+    pub fn begin(&mut self, now: Instant) -> impl Iterator<Item = LinkKey> + use<> {
         self.last = Some(now);
+        core::mem::take(&mut self.waiting).into_iter()
     }
 
     /// The link has cells for the next run.
@@ -60,7 +62,7 @@ mod tests {
         let at = |ms| Instant::ZERO + Duration::from_millis(ms);
         let mut runs = Runs::new(Duration::from_millis(10));
         assert!(runs.is_on(at(3)) && runs.next().is_none());
-        runs.note(at(3));
+        assert_eq!(runs.begin(at(3)).count(), 0);
         assert!(runs.is_on(at(3)) && !runs.is_on(at(4)) && !runs.is_on(at(12)) && runs.is_on(at(13)));
         assert_eq!(runs.next(), None, "nobody waits");
         [other, one, other].into_iter().for_each(|link| runs.wait(link));
@@ -68,14 +70,15 @@ mod tests {
         assert_eq!(runs.take_due(at(13)).collect::<Vec<_>>(), [one, other]);
         assert_eq!((runs.next(), runs.take_due(at(99)).count()), (None, 0));
         // After a pause it runs at once again.
-        runs.note(at(13));
+        runs.wait(other);
+        assert_eq!(runs.begin(at(14)).collect::<Vec<_>>(), [other], "it need not wait for a time-out");
         assert!(runs.is_on(at(50)));
     }
 
     #[test]
     fn without_an_interval_there_is_no_waiting() {
         let mut runs = Runs::new(Duration::ZERO);
-        runs.note(Instant::ZERO);
+        assert_eq!(runs.begin(Instant::ZERO).count(), 0);
         assert!(runs.is_on(Instant::ZERO) && runs.is_on(Instant::ZERO + Duration::from_nanos(1)));
     }
 }

@@ -155,7 +155,7 @@ impl Carrier {
         if self.limited {
             core.on_passed(Direction::Write, out.len());
         }
-        let waiting = more || core.has_output(link);
+        let waiting = more || core.has_output(link) && !waits_for_run;
         let throttled = waiting && allowed < self.writable + out.len();
         let share_taken = throttled && !out.is_empty();
         if share_taken || cells > 0 && cells == cells_max {
@@ -163,7 +163,7 @@ impl Carrier {
             core.list(link);
         }
         let may_read = !self.limited || core.allowance(Direction::Read) > 0;
-        self.tell_interest(core, now, may_read, (more || waiting && !waits_for_run) && !throttled);
+        self.tell_interest(core, now, may_read, waiting && !throttled);
         self.tell_kept(core);
         self.tell_state(core);
         if throttled && !share_taken {

@@ -478,6 +478,11 @@ impl Bench {
         self.settle();
     }
 
+    /// Time passes, and whoever handles inputs before timers has not fired these yet.
+    pub fn skip(&mut self, time: Duration) {
+        self.now += time;
+    }
+
     fn next_timer(&self) -> Option<(Instant, usize)> {
         let timers = self.shards.iter().enumerate();
         timers.filter_map(|(index, shard)| Some((shard.timeout?, index))).min()

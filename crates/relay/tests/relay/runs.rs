@@ -63,6 +63,28 @@ fn all_channels_send_in_one_run_and_nothing_is_forgotten() {
     }
 }
 
+/// The run that is due is begun by what comes for another channel, before the time-out is handed in.
+#[test]
+fn who_waits_is_part_of_a_run_that_another_begins() {
+    let mut bench = bench(10);
+    let mut circuits = Vec::new();
+    for number in 2..4 {
+        let sock = bench.client_channel(0);
+        let mut client = Client::create(&mut bench, sock, theirs(1), Kind::Fast);
+        let hop = extend(&mut bench, &mut client, number);
+        circuits.push((client, hop));
+        bench.pass(Duration::from_secs(1));
+    }
+    let [(first, first_hop), (other, other_hop)] = &mut circuits[..] else { panic!("two circuits") };
+    first_hop.send(&mut bench, RelayCommand::DATA, 1, b"begins a run");
+    bench.skip(Duration::from_millis(1));
+    other_hop.send(&mut bench, RelayCommand::DATA, 1, b"waits");
+    bench.skip(Duration::from_millis(9));
+    assert_eq!((first.got(&mut bench).len(), other.got(&mut bench).len()), (1, 0));
+    first_hop.send(&mut bench, RelayCommand::DATA, 1, b"begins the next");
+    assert_eq!((first.got(&mut bench).len(), other.got(&mut bench).len()), (1, 1));
+}
+
 #[test]
 fn without_an_interval_cells_leave_whenever_they_come() {
     let mut bench = bench(0);

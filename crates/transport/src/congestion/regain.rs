@@ -49,6 +49,7 @@ impl Shared {
     /// half of the window (RFC 9002, section 7.6.2; RFC 5681, equation 4), which is halved once, however long nothing
     /// arrives.
     pub(crate) fn restart(&mut self, now: Instant) {
+        self.tests.forget_limit();
         if self.regained != Some(PACKETS_MIN) {
             self.packets = (self.window_packets() / 2.0).max(PACKETS_MIN);
         }

@@ -45,6 +45,21 @@ impl Tests {
         self.running.is_some()
     }
 
+    /// The one that is made now lets a part of so many packets through.
+    fn limit(&mut self, packets: f64) {
+        self.running.iter_mut().for_each(|test| test.packets = packets);
+    }
+
+    /// What was in flight when the one that is made now began is no matter any more.
+    pub(super) fn forget_limit(&mut self) {
+        self.limit(f64::INFINITY);
+    }
+
+    /// The same bytes are so many times as many packets from now on.
+    pub(super) fn scale(&mut self, scale: f64) {
+        self.running.iter_mut().for_each(|test| test.packets *= scale);
+    }
+
     /// Of how many packets the one that is made now lets a part through, if there is one.
     pub(super) fn packets(&self) -> Option<f64> {
         self.running.as_ref().map(|test| test.packets)
@@ -98,13 +113,18 @@ impl Shared {
     /// wire that is as fast, for instance, whatever once filled the queue.
     pub(super) fn start_test(&mut self, now: Instant, queue: Duration, is_used: bool) {
         let rounds_left = if self.blame.is_undecided() { TEST_ROUNDS_LOSSY } else { TEST_ROUNDS };
-        let in_flight = self.round.in_flight_max as f64 / self.packet_bytes;
-        let packets = if is_used { f64::INFINITY } else { in_flight };
+        let packets = f64::INFINITY;
         self.tests.running = Some(Test { rounds_left, packets, is_drained: false, shortest: queue });
-        if !is_used && in_flight <= self.window_packets() {
+        if is_used {
+            return;
+        }
+        let in_flight = self.round.in_flight_max as f64 / self.packet_bytes;
+        if matches!(self.mode, Mode::Startup) || in_flight <= self.window_packets() {
             self.tests.running = None;
             self.tests.ended_at = now;
             self.on_tested(now, queue);
+        } else {
+            self.tests.limit(in_flight);
         }
     }
 

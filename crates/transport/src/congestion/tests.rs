@@ -279,3 +279,47 @@ fn a_queue_that_only_stays_because_as_much_comes_as_leaves_is_found_to_be_ours()
     assert!(first > 70.0, "{first} ms at first");
     assert!(last < 10.0 && matches!(shared.mode, Mode::Delay), "{last} ms in the end");
 }
+
+/// Nobody's queue is there, and less is sent than the window lets through: nothing is to be found out by sending less,
+/// and a burst that comes has the window.
+#[test]
+fn no_test_stands_in_the_way_of_a_burst_where_there_is_no_queue() {
+    let rtt = Duration::from_millis(50);
+    let mut shared = Shared::new(Instant::ZERO, 1000, Duration::ZERO, Ceiling::default());
+    (shared.mode, shared.packets) = (Mode::Delay, 20.0);
+    let mut now = Instant::ZERO;
+    for _ in 0..200 {
+        let sent: Vec<Instant> = (0..11).map(|packet| now + Duration::from_micros(packet)).collect();
+        sent.iter().for_each(|at| shared.on_sent(*at, 1000));
+        sent.iter().for_each(|at| shared.on_acked(*at + rtt, *at, 1000));
+        shared.set_in_flight(0);
+        now += rtt;
+        assert!(
+            !shared.tests.is_testing() && shared.window_packets() >= 20.0,
+            "{:?}",
+            shared.window_packets()
+        );
+    }
+    assert!(now.since(shared.tests.ended_at) <= TEST_EVERY, "tests were due");
+}
+
+/// What was in flight when a test began says nothing after a pause, or when the path is another.
+#[test]
+fn a_tests_limit_is_forgotten_with_what_was_in_flight() {
+    let now = Instant::ZERO + Duration::from_secs(9);
+    let testing = || {
+        let mut shared = Shared::new(Instant::ZERO, 1000, Duration::ZERO, Ceiling::default());
+        (shared.mode, shared.packets, shared.rtt) = (Mode::Delay, 100.0, Some(Duration::from_millis(100)));
+        shared.on_probe(Instant::ZERO, Duration::from_millis(50));
+        shared.round.in_flight_max = 60_000;
+        shared.start_test(Instant::ZERO, Duration::from_millis(50), false);
+        assert!(shared.tests.is_testing() && shared.window_packets() < 30.0, "{}", shared.window_packets());
+        shared
+    };
+    let mut paused = testing();
+    paused.on_sent(now, 1000);
+    assert!(paused.tests.packets() == Some(f64::INFINITY));
+    let mut restarted = testing();
+    restarted.restart(now);
+    assert!(restarted.packets > 20.0, "{}", restarted.packets);
+}
