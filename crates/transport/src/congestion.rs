@@ -270,12 +270,10 @@ impl Shared {
         let Some(((base, rtt), packets_max)) = self.base.get().zip(self.rtt).zip(self.tests.packets()) else {
             return packets;
         };
-        let packets = packets.min(packets_max);
         // As much as the path itself holds and delivers, and a little less.
-        let held = packets * base.as_secs_f64() / rtt.max(base).as_secs_f64();
+        let held = packets.min(packets_max) * base.as_secs_f64() / rtt.max(base).as_secs_f64();
         let delivered = DELIVERED_PART * self.delivery.packets_in(base);
-        let carried = if self.blame.is_undecided() { held.min(delivered) } else { held };
-        (carried * TEST_GAIN).max(PACKETS_MIN)
+        (if self.blame.is_undecided() { held.min(delivered) } else { held } * TEST_GAIN).max(PACKETS_MIN)
     }
 
     /// Doubles the window in a round trip, until a queue shows in eight packets in a row (HyStart, RFC 9406, waits for
