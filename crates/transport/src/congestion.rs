@@ -207,7 +207,7 @@ struct Usage {
 }
 
 /// One round trip's notes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Round {
     since: Instant,
     rtt: Option<Duration>,
@@ -235,14 +235,7 @@ impl Shared {
             delivery: Delivery::new(now),
             steady: Steady::new(now, Duration::ZERO, 0.0),
             regained: None,
-            round: Round {
-                since: now,
-                rtt: None,
-                packets: 0,
-                acked_bytes: 0,
-                in_flight: 0,
-                in_flight_max: 0,
-            },
+            round: Round { since: now, ..Round::default() },
             rtt: None,
             latest: None,
             tests: Tests::new(now),
@@ -273,7 +266,8 @@ impl Shared {
         // As much as the path itself holds and delivers, and a little less.
         let held = packets.min(packets_max) * base.as_secs_f64() / rtt.max(base).as_secs_f64();
         let delivered = DELIVERED_PART * self.delivery.packets_in(base);
-        (if self.blame.is_undecided() { held.min(delivered) } else { held } * TEST_GAIN).max(PACKETS_MIN)
+        let carried = if self.blame.is_undecided() { held.min(delivered) } else { held };
+        (carried * TEST_GAIN).max(PACKETS_MIN)
     }
 
     /// Doubles the window in a round trip, until a queue shows in eight packets in a row (HyStart, RFC 9406, waits for

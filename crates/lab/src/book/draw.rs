@@ -62,10 +62,7 @@ fn wanted(book: &Book, root: &Path) -> Result<Vec<(PathBuf, String)>> {
     let mut files = Vec::new();
     for page in &book.pages {
         let of_page = records.iter().filter(|(wanted, _)| wanted.page == page.name);
-        let of_page = of_page.map(|(wanted, record)| {
-            let emu = wanted.beside.as_ref().and_then(|name| record_of(name));
-            (*wanted, record.as_ref(), emu)
-        });
+        let of_page = of_page.map(|(wanted, record)| (*wanted, record.as_ref(), emulated(wanted, &records)));
         let of_paper = papers::text(&book.items, &page.name, &record_of);
         files.push((docs.join(format!("{}.md", page.name)), page_text(page, &of_paper, of_page)));
     }
@@ -82,6 +79,12 @@ fn wanted(book: &Book, root: &Path) -> Result<Vec<(PathBuf, String)>> {
     let results = readme_table(book, &all);
     files.push((path, format!("{before}{}{results}{}{after}", MARKS[0], MARKS[1])));
     Ok(files)
+}
+
+/// The record over emulated wires that one in virtual time stands beside.
+fn emulated<'a>(wanted: &Wanted, records: &'a [(&Wanted, Option<Record>)]) -> Option<&'a Record> {
+    let name = wanted.beside.as_ref()?;
+    records.iter().find(|(other, _)| other.name == *name)?.1.as_ref()
 }
 
 /// What stands at the top of what is drawn.
@@ -106,9 +109,7 @@ fn overview(book: &Book, records: &[(&Wanted, Option<Record>)]) -> String {
                 Some(_) => format!("[`{0}`]({0}.json)", wanted.name),
                 None => format!("`{}`", wanted.name),
             };
-            let emu = wanted.beside.as_ref().and_then(|name| {
-                records.iter().find(|(other, _)| other.name == *name).and_then(|(_, emu)| emu.as_ref())
-            });
+            let emu = emulated(wanted, records);
             let told = |record: &Record| match emu {
                 Some(emu) if record.valid && emu.valid => {
                     beside::outcome(wanted, &beside::ratios(wanted, emu, record), emu)
@@ -143,12 +144,12 @@ fn outcomes(wanted: &Wanted, record: &Record) -> String {
 fn page_text<'a>(
     page: &Page,
     of_paper: &str,
-    records: impl Iterator<Item = (&'a Wanted, Option<&'a Record>, Option<Record>)>,
+    records: impl Iterator<Item = (&'a Wanted, Option<&'a Record>, Option<&'a Record>)>,
 ) -> String {
     let mut text = heading(&page.title) + page.about.trim() + "\n\n" + of_paper;
     for (wanted, record, emu) in records {
         match record {
-            Some(record) => text += &section(wanted, record, emu.as_ref()),
+            Some(record) => text += &section(wanted, record, emu),
             None => {
                 text +=
                     &format!("## {}\n\n**Not measured** yet: `heddle {}`.\n\n", wanted.name, wanted.command);
