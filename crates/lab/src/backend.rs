@@ -23,6 +23,7 @@ use crate::capture::Capture;
 use crate::costs::Cpu;
 use crate::emulator::NetworkOptions;
 use crate::error::Result;
+use crate::machine::conditions::LoadReading;
 use crate::machine::usage::Usage;
 use crate::metrics::Metrics;
 use crate::plan::{Arm, Case, Tor, Traffic};
@@ -47,6 +48,11 @@ pub(crate) trait Backend {
     /// How much of its own time has passed, where that is not the machine's.
     fn clock(&self) -> Option<Rc<VirtualClock>> {
         None
+    }
+
+    /// What else the processors are doing, for results to say how quiet it was.
+    fn load(&self) -> LoadReading {
+        LoadReading::now()
     }
 
     /// What each relay computes with, where that is charged.

@@ -117,9 +117,19 @@ impl LoadReading {
         LoadReading { load, ticks: ticks() }
     }
 
+    /// A reading of a machine of which nothing but so many ticks is known.
+    #[cfg(test)]
+    pub(crate) fn made_up(all: u64, stolen: u64) -> LoadReading {
+        LoadReading { load: 0.0, ticks: Some(Ticks { all, idle: 0, stolen }) }
+    }
+
     /// What happened since.
     pub(crate) fn until_now(self) -> Noise {
-        let now = LoadReading::now();
+        self.until(LoadReading::now())
+    }
+
+    /// What happened between this reading and a later one.
+    pub(crate) fn until(self, now: LoadReading) -> Noise {
         let stolen = self.ticks.zip(now.ticks).map_or(0.0, |(before, after)| {
             let all = after.all.saturating_sub(before.all).max(1);
             100.0 * after.stolen.saturating_sub(before.stolen) as f64 / all as f64

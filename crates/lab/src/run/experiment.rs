@@ -18,7 +18,7 @@ use crate::backend::emu::Emu;
 use crate::backend::sim::{Encryption, Sim};
 use crate::costs::Cpu;
 use crate::error::{Error, Result};
-use crate::machine::conditions::{LoadReading, commit};
+use crate::machine::conditions::commit;
 use crate::machine::interrupt;
 use crate::plan::{Loaded, Plan, RUNS_MAX, estimate};
 use crate::results::{NOT_COMPLETED, Summary};
@@ -112,7 +112,7 @@ pub(super) fn run_with(
         false => prepare(&options.out).map(|()| Earlier::default())?,
     };
     let made = earlier.summary.seeds.len();
-    let (begun, quiet) = (Instant::now(), LoadReading::now());
+    let (begun, quiet) = (Instant::now(), backend.load());
     let to_make = runs.saturating_sub(made);
     let budget = if is_virtual { WITHOUT_BUDGET } else { budget(&loaded.plan, plan, to_make)? };
     let end = begun + budget;
@@ -133,7 +133,7 @@ pub(super) fn run_with(
         not_completed: not_completed(failure.as_ref(), done, runs),
         history: earlier.history(&options.command, done, runs),
         seconds: earlier.summary.seconds + seconds,
-        noise: earlier.noise(quiet.until_now(), seconds),
+        noise: earlier.noise(quiet.until(backend.load()), seconds),
         is_virtual,
     };
     let wanted = Summary { machines: earlier.summary.machines, ..wanted };

@@ -14,6 +14,7 @@ use crate::backend::{
 use crate::capture::Capture;
 use crate::error::{Error, Result};
 use crate::figures::labels;
+use crate::machine::conditions::LoadReading;
 use crate::metrics::Metrics;
 use crate::plan::tests::small;
 use crate::plan::{Case, Loaded};
@@ -30,6 +31,8 @@ struct MadeUp {
     fails_after: Option<usize>,
     /// The places in `started` of those that were late.
     late: Vec<usize>,
+    /// The share of the processors' time that was taken by a host of the machine.
+    stolen_pct: u64,
 }
 
 struct MadeUpTestbed {
@@ -44,6 +47,12 @@ impl Backend for MadeUp {
 
     fn tor_version(&self) -> String {
         String::new()
+    }
+
+    /// What this machine's host takes is nothing to outcomes that are made up.
+    fn load(&self) -> LoadReading {
+        let arms = self.started.len() as u64;
+        LoadReading::made_up(100 * arms, self.stolen_pct * arms)
     }
 
     fn bring_up(&mut self, wanted: &Deployment, _on_step: &mut dyn FnMut(&str)) -> Result<Box<dyn Testbed>> {
@@ -293,4 +302,15 @@ fn sent_probes(summary: &Summary) -> usize {
 
 fn run_with(options: &RunOptions, backend: &mut dyn Backend) -> Result<Summary> {
     experiment::run_with(options, backend, "0123abcd", &mut |_| Ok(()))
+}
+
+#[test]
+fn results_of_a_machine_whose_time_was_taken_are_not_valid() {
+    for (stolen_pct, valid) in [(0, true), (5, true), (6, false)] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut backend = MadeUp { stolen_pct, ..MadeUp::default() };
+        let summary = run_with(&options(small(&[]).unwrap(), dir.path()), &mut backend).unwrap();
+        assert_eq!((summary.valid, summary.noise.stolen_pct), (valid, stolen_pct as f64));
+        assert!(valid || summary.reasons[0].starts_with("6.0 %"), "{:?}", summary.reasons);
+    }
 }
