@@ -43,17 +43,19 @@ mod losses;
 mod path;
 mod regain;
 mod shares;
+mod startup;
 mod testing;
 mod way_back;
 
 use blame::Blame;
 use breaker::{Breaker, PACKETS_OPEN};
-use bundle::{BETA, Bundle, Curve, PACKETS_PER_FLOW};
+use bundle::{Bundle, Curve, PACKETS_PER_FLOW};
 pub(crate) use ceiling::Ceiling;
 use heddle_seam::time::{Duration, Instant};
 use losses::{LOSS_SHARE, Losses};
 use path::{Base, Delivery, Steady};
 pub(crate) use shares::{Share, Shares};
+use startup::Latest;
 use testing::Tests;
 pub(crate) use way_back::{AckWait, WayBack};
 
@@ -168,8 +170,8 @@ pub(crate) struct Shared {
     round: Round,
     /// The last round's shortest round trip.
     rtt: Option<Duration>,
-    /// At startup, the shortest of the latest packets' round trips, and how many these are.
-    latest: Option<(Duration, u32)>,
+    /// At startup, what the latest packets showed.
+    latest: Option<Latest>,
     tests: Tests,
     queues: Queues,
     /// When we last contended, and with how many packets.
@@ -268,24 +270,6 @@ impl Shared {
         let delivered = DELIVERED_PART * self.delivery.packets_in(base);
         let carried = if self.blame.is_undecided() { held.min(delivered) } else { held };
         (carried * TEST_GAIN).max(PACKETS_MIN)
-    }
-
-    /// Doubles the window in a round trip, until a queue shows in eight packets in a row (HyStart, RFC 9406, waits for
-    /// the next round trip, in which a paced sender has doubled twice). Then the window is what the path holds without
-    /// it.
-    fn start_up(&mut self, sample: Duration, acked_bytes: u64) {
-        const SAMPLES: u32 = 8;
-        let base = self.base.get().unwrap_or(sample).min(sample);
-        let (shortest, count) = self.latest.map_or((sample, 0), |(rtt, count)| (rtt.min(sample), count));
-        let count = count + u32::from(self.ack_wait.is_known);
-        self.latest = (count < SAMPLES).then_some((shortest, count));
-        if count == SAMPLES && shortest > base + QUEUE_TARGET.max(base / 8) {
-            self.mode = Mode::Delay;
-            self.queues.packets_before = 0.0;
-            self.packets = (self.packets * base.as_secs_f64() / shortest.as_secs_f64()).max(PACKETS_MIN);
-        } else if self.is_used() {
-            self.packets += acked_bytes as f64 / self.packet_bytes;
-        }
     }
 
     /// Whether this round made use of the window, so that more would be used too.
@@ -412,16 +396,6 @@ impl Shared {
         self.packets = (self.packets * (1.0 - weight * LOSS_CUT * hit / flows)).max(PACKETS_MIN);
     }
 
-    /// Startup has sent up to twice what the path carries: what arrived lately in one of its round trips is the better
-    /// guess.
-    fn end_startup(&mut self) {
-        if matches!(self.mode, Mode::Startup) {
-            self.mode = Mode::Delay;
-            let delivered = self.base.get().map_or(0.0, |base| self.delivery.packets_in(base));
-            self.packets = delivered.clamp(0.5 * self.packets, BETA * self.packets).max(PACKETS_MIN);
-        }
-    }
-
     /// What of the window was reached again is the window.
     fn stop_at_regained(&mut self) {
         self.packets = self.packets.min(self.regained.take().unwrap_or(self.packets));
@@ -515,7 +489,7 @@ impl Shared {
         self.round.packets += 1;
         self.round.acked_bytes += bytes;
         match &mut self.mode {
-            Mode::Startup => self.start_up(sample, bytes),
+            Mode::Startup => self.start_up(now, sample, bytes),
             Mode::Delay => {}
             Mode::Contend(bundle) => {
                 bundle.on_acked(bytes as f64 / self.packet_bytes);
