@@ -139,10 +139,6 @@ struct RunArgs {
     /// What hosts and wires are made of.
     #[arg(long, value_enum, default_value_t = Backend::Emu)]
     backend: Backend,
-    /// With --backend sim: links encrypt nothing, and all is as long as ever. For networks of many hosts; results say
-    /// so.
-    #[arg(long)]
-    null_crypto: bool,
     /// How many runs, with --resume in all. Default: as the plan says.
     #[arg(long)]
     runs: Option<usize>,
@@ -156,7 +152,7 @@ struct RunArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    cpu: CpuArgs,
+    computing: ComputingArgs,
     #[command(flatten)]
     trace: TraceArgs,
 }
@@ -175,7 +171,7 @@ struct JobsArgs {
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     #[command(flatten)]
-    cpu: CpuArgs,
+    computing: ComputingArgs,
     /// Where the machines have this program. Default: where it is here.
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
@@ -184,9 +180,9 @@ struct JobsArgs {
     json: bool,
 }
 
-/// What relays compute with.
+/// What computing is in virtual time.
 #[derive(Debug, Args)]
-struct CpuArgs {
+struct ComputingArgs {
     /// Charges each relay in virtual time for computing, by this table of costs; `heddle bench --costs FILE` writes one
     /// for this machine. Default: computing takes no time.
     #[arg(long, value_name = "FILE")]
@@ -194,10 +190,14 @@ struct CpuArgs {
     /// How many cores each relay has then.
     #[arg(long, default_value_t = 1, requires = "cpu")]
     cores: usize,
+    /// With --backend sim: links encrypt nothing, and all is as long as ever. For networks of many hosts; results say
+    /// so.
+    #[arg(long)]
+    null_crypto: bool,
 }
 
-impl CpuArgs {
-    fn read(&self) -> heddle_lab::error::Result<Option<Cpu>> {
+impl ComputingArgs {
+    fn cpu(&self) -> heddle_lab::error::Result<Option<Cpu>> {
         self.cpu.as_ref().map(|file| Cpu::read(file, self.cores)).transpose()
     }
 }
@@ -333,15 +333,6 @@ fn describe(plan: &Plan) -> heddle_lab::error::Result<Value> {
     }))
 }
 
-/// The backend of a run.
-fn backend(backend: Backend, null_crypto: bool) -> Result<BackendKind, &'static str> {
-    match (backend, null_crypto) {
-        (Backend::Sim, true) => Ok(BackendKind::SimNullCrypto),
-        (Backend::Emu, true) => Err("--null-crypto is of virtual time: add --backend sim"),
-        (backend, false) => Ok(backend.into()),
-    }
-}
-
 fn run_plan(args: RunArgs) -> Result<ExitCode, Box<dyn Error>> {
     let WantedArgs { plan, arms, phases, seed, set } = args.wanted;
     let loaded = Plan::load(&plan, &set.into_iter().collect())?;
@@ -356,8 +347,9 @@ fn run_plan(args: RunArgs) -> Result<ExitCode, Box<dyn Error>> {
         resume: args.resume,
         command: command_line(),
         heddle: std::env::current_exe()?,
-        backend: backend(args.backend, args.null_crypto)?,
-        cpu: args.cpu.read()?,
+        backend: args.backend.into(),
+        cpu: args.computing.cpu()?,
+        null_crypto: args.computing.null_crypto,
         trace: trace.clone(),
     };
     let measured = heddle_lab::experiment(&options).inspect_err(|_| {
@@ -394,7 +386,8 @@ fn write_jobs(args: JobsArgs) -> Result<(), Box<dyn Error>> {
         command: command_line(),
         heddle: args.program.map_or_else(std::env::current_exe, Ok)?,
         backend: args.backend.into(),
-        cpu: args.cpu.read()?,
+        cpu: args.computing.cpu()?,
+        null_crypto: args.computing.null_crypto,
         trace: None,
     };
     let jobs = heddle_lab::run::write_jobs(&options)?;
@@ -440,6 +433,7 @@ fn compare_backends(args: FidelityArgs) -> Result<(), Box<dyn Error>> {
             heddle: std::env::current_exe()?,
             backend: BackendKind::default(),
             cpu: None,
+            null_crypto: false,
             trace: None,
         };
         // On standard error, because a program may read the rest.

@@ -60,6 +60,11 @@ pub(crate) trait Backend {
         None
     }
 
+    /// Whether its links encrypt nothing.
+    fn null_crypto(&self) -> bool {
+        false
+    }
+
     /// Looks whether it has all that an arm of a plan wants of it, before anything is brought up. `tor` is the plan's
     /// network.
     ///

@@ -8,9 +8,9 @@ use std::path::Path;
 use heddle_lab::costs::Cpu;
 use heddle_lab::error::{Error, Result};
 use heddle_lab::results::Summary;
-use heddle_lab::run::BackendKind;
+use heddle_lab::run::{BackendKind, RunOptions, run};
 
-use support::{Wanted, charged, figure, measured};
+use support::{Wanted, figure, measured, options};
 
 /// Every kind of traffic. The path of circuits delays by 30 ms, and the server is on the exit's host.
 const EVERYTHING: &str = r#"
@@ -218,7 +218,8 @@ fn with_costs(dir: &Path, arms: &[&str], backend: BackendKind, out: &str) -> Res
     let file = dir.join("costs.json");
     std::fs::write(&file, BYTES_COST).unwrap();
     let wanted = Wanted { set: &[], arms, seed: 5, backend };
-    charged(dir, BUSY, &wanted, Some(Cpu::read(&file, 1)?), out)
+    let cpu = Some(Cpu::read(&file, 1)?);
+    run(&RunOptions { cpu, ..options(dir, BUSY, &wanted, out)? }, &mut |_| Ok(()))
 }
 
 #[test]
@@ -380,8 +381,10 @@ fn links_that_do_not_encrypt_give_the_same_and_results_say_so() {
     let dir = tempfile::tempdir().unwrap();
     let arms = &["tls", "quic"];
     let real = in_virtual_time(dir.path(), EVERYTHING, arms, 3, "real").unwrap();
-    let wanted = Wanted { set: &[], arms, seed: 3, backend: BackendKind::SimNullCrypto };
-    let null = measured(dir.path(), EVERYTHING, &wanted, "null").unwrap();
+    let wanted = Wanted { set: &[], arms, seed: 3, backend: BackendKind::Sim };
+    let wanted = options(dir.path(), EVERYTHING, &wanted, "null").unwrap();
+    let null = run(&RunOptions { null_crypto: true, ..wanted }, &mut |_| Ok(())).unwrap();
+    assert_eq!((real.null_crypto, null.null_crypto), (false, true));
     assert_eq!(real.traces, null.traces);
     let samples = |out: &str| std::fs::read(dir.path().join(out).join("samples.json")).unwrap();
     assert_eq!(samples("real"), samples("null"));

@@ -75,32 +75,18 @@ pub(crate) struct Sim {
     cpu: Option<Cpu>,
     /// Writes down what happens in the first network.
     trace: Option<Trace>,
-    encryption: Encryption,
-}
-
-/// What links do to the bytes that they carry.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Encryption {
-    /// As the program does.
-    #[default]
-    Real,
-    /// Records as long as real ones, whose bytes are copied: for networks of many hosts.
-    Null,
-}
-
-impl Encryption {
-    fn ciphers(self) -> Ciphers {
-        match self {
-            Encryption::Real => Ciphers::default(),
-            Encryption::Null => heddle_nullcrypto::ciphers(),
-        }
-    }
+    null_crypto: bool,
 }
 
 impl Sim {
     /// One whose relays are charged for computing, if that is wanted, and of whose first network there is a trace.
-    pub(crate) fn new(encryption: Encryption, cpu: Option<Cpu>, trace: Option<Trace>) -> Sim {
-        Sim { clock: Rc::default(), cpu, trace, encryption }
+    /// With `null_crypto` records are as long as ever, and their bytes are copied: for networks of many hosts.
+    pub(crate) fn new(null_crypto: bool, cpu: Option<Cpu>, trace: Option<Trace>) -> Sim {
+        Sim { clock: Rc::default(), cpu, trace, null_crypto }
+    }
+
+    fn ciphers(&self) -> Ciphers {
+        if self.null_crypto { heddle_nullcrypto::ciphers() } else { Ciphers::default() }
     }
 }
 
@@ -121,6 +107,10 @@ impl Backend for Sim {
         self.cpu.as_ref()
     }
 
+    fn null_crypto(&self) -> bool {
+        self.null_crypto
+    }
+
     fn check(&self, arm: &Arm, tor: Option<&Tor>, wanted: &Deployment) -> Result<()> {
         let lacking = match (&arm.tor, tor) {
             (Some(options), Some(tor)) => lacking(tor, options),
@@ -133,7 +123,7 @@ impl Backend for Sim {
     }
 
     fn bring_up(&mut self, wanted: &Deployment, _on_step: &mut dyn FnMut(&str)) -> Result<Box<dyn Testbed>> {
-        let mut world = World::new(wanted, Rc::clone(&self.clock), self.encryption.ciphers())?;
+        let mut world = World::new(wanted, Rc::clone(&self.clock), self.ciphers())?;
         if let Some(cpu) = &self.cpu {
             for relay in world.hosts.values().filter_map(|place| place.relay.as_ref()) {
                 world.sim.set_processors(relay.host, cpu.processors());
@@ -144,7 +134,7 @@ impl Backend for Sim {
         }
         Ok(Box::new(Hosts {
             world,
-            encryption: self.encryption,
+            null_crypto: self.null_crypto,
             cpu: self.cpu.clone(),
             circuits: Vec::new(),
             watched: Kept::default(),
@@ -178,7 +168,7 @@ fn lacking(tor: &Tor, arm: &TorArm) -> Option<&'static str> {
 /// Hosts that are up.
 struct Hosts {
     world: World,
-    encryption: Encryption,
+    null_crypto: bool,
     cpu: Option<Cpu>,
     circuits: Vec<Opened>,
     /// What is kept of a wire.
@@ -468,7 +458,7 @@ impl Testbed for Hosts {
             .into_iter()
             .collect();
         let of_model = self.world.has_stock_model.then_some(STOCK_MODEL_SETTING);
-        let null = (self.encryption == Encryption::Null).then_some(NULL_CRYPTO);
+        let null = self.null_crypto.then_some(NULL_CRYPTO);
         let computing = self.cpu.as_ref().map_or(NOT_CHARGED.to_owned(), Cpu::told);
         let settings = SETTINGS.into_iter().chain(of_model).chain(null).map(str::to_owned);
         let settings = settings.chain([computing]).collect();

@@ -52,6 +52,7 @@ fn stored(transports: &[&str]) -> Stored {
         set: BTreeMap::from([("probes".to_owned(), "9".to_owned())]),
         backend: "emu".into(),
         cpu: None,
+        null_crypto: false,
         commit: "0123abcd".into(),
         command: "heddle lab run calibrate --set 'a<b'".into(),
         conditions: Conditions::default(),

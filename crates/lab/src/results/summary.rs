@@ -36,6 +36,9 @@ pub struct Summary {
     /// What each relay computed with, where that was charged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Cpu>,
+    /// Whether links encrypted nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub null_crypto: bool,
     /// The commit that was checked out (see `commit`).
     pub commit: String,
     /// The command that made it, as typed.

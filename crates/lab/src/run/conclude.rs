@@ -52,6 +52,7 @@ pub(super) fn described(
         phases: phases.to_vec(),
         backend: backend.name().to_owned(),
         cpu: backend.cpu().cloned(),
+        null_crypto: backend.null_crypto(),
         commit: commit.to_owned(),
         command: command.to_owned(),
         conditions: Conditions::now(),

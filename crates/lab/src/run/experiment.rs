@@ -15,7 +15,7 @@ use super::runs::Runs;
 use super::tor::ArmRun;
 use crate::backend::Backend;
 use crate::backend::emu::Emu;
-use crate::backend::sim::{Encryption, Sim};
+use crate::backend::sim::Sim;
 use crate::costs::Cpu;
 use crate::error::{Error, Result};
 use crate::machine::conditions::commit;
@@ -52,6 +52,8 @@ pub struct RunOptions {
     pub backend: BackendKind,
     /// What each relay computes with, in virtual time. Default: computing takes no time.
     pub cpu: Option<Cpu>,
+    /// Whether links encrypt nothing, in virtual time: for networks of many hosts. Results say so. Default: no.
+    pub null_crypto: bool,
     /// What happens on the wires and to circuits is written down here, in virtual time. It is of one run of one arm.
     pub trace: Option<Trace>,
 }
@@ -64,8 +66,6 @@ pub enum BackendKind {
     Emu,
     /// Virtual time.
     Sim,
-    /// The same with links that do not encrypt, for networks of many hosts. Results say so.
-    SimNullCrypto,
 }
 
 /// Runs a plan over emulated wires, writes what it gave into the output directory, and hands it over: after an error or
@@ -80,9 +80,8 @@ pub fn run(options: &RunOptions, on_results: OnResults<'_>) -> Result<Summary> {
     interrupt::install()?;
     let mut backend: Box<dyn Backend> = match options.backend {
         BackendKind::Emu => Box::new(Emu { heddle: options.heddle.clone() }),
-        BackendKind::Sim => Box::new(Sim::new(Encryption::Real, options.cpu.clone(), options.trace.clone())),
-        BackendKind::SimNullCrypto => {
-            Box::new(Sim::new(Encryption::Null, options.cpu.clone(), options.trace.clone()))
+        BackendKind::Sim => {
+            Box::new(Sim::new(options.null_crypto, options.cpu.clone(), options.trace.clone()))
         }
     };
     // What is checked out later made none of the program that is running.
@@ -103,7 +102,7 @@ pub(super) fn run_with(
     let plan = &if is_virtual { chosen.with_stock_modelled() } else { chosen };
     let (runs, seed) = runs_and_seed(options.runs, options.seed, plan)?;
     check_trace(options, plan, runs)?;
-    check_cpu(options)?;
+    check_virtual(options)?;
     check_arms(plan, backend, seed)?;
     let wanted = described(loaded, (plan, &options.phases), backend, commit, &options.command);
     let wanted = Summary { runs_wanted: runs, ..wanted };
@@ -165,22 +164,24 @@ fn check_trace(options: &RunOptions, plan: &Plan, runs: usize) -> Result<()> {
         (Some(_), BackendKind::Emu) => {
             "a trace is of virtual time: add --backend sim; `heddle emulate --pcap` captures emulated wires"
         }
-        (Some(_), BackendKind::Sim | BackendKind::SimNullCrypto) if runs != 1 || plan.arms.len() != 1 => {
+        (Some(_), BackendKind::Sim) if runs != 1 || plan.arms.len() != 1 => {
             "a trace is of one run of one arm: add --runs 1 and one name for --arms"
         }
-        (Some(_), BackendKind::Sim | BackendKind::SimNullCrypto) => return Ok(()),
+        (Some(_), BackendKind::Sim) => return Ok(()),
     };
     Err(Error::Options(what.to_owned()))
 }
 
-/// Processors are charged in virtual time alone.
-fn check_cpu(options: &RunOptions) -> Result<()> {
-    match (&options.cpu, options.backend) {
-        (Some(_), BackendKind::Emu) => Err(Error::Options(
-            "--cpu charges relays in virtual time: add --backend sim; on emu this machine's own processors work".into(),
-        )),
-        _ => Ok(()),
-    }
+/// Processors are charged, and links encrypt nothing, in virtual time alone.
+fn check_virtual(options: &RunOptions) -> Result<()> {
+    let what = match options.backend {
+        BackendKind::Emu if options.cpu.is_some() => {
+            "--cpu charges relays in virtual time: add --backend sim; on emu this machine's own processors work"
+        }
+        BackendKind::Emu if options.null_crypto => "--null-crypto is of virtual time: add --backend sim",
+        _ => return Ok(()),
+    };
+    Err(Error::Options(what.to_owned()))
 }
 
 /// Looks whether the backend has all that the arms want, before the first begins.

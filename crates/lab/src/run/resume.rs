@@ -31,6 +31,7 @@ impl Earlier {
             ("the phases", summary.phases != wanted.phases),
             ("the backend", summary.backend != wanted.backend),
             ("the cores or costs of relays", summary.cpu != wanted.cpu),
+            ("the cryptography of links", summary.null_crypto != wanted.null_crypto),
             ("the first seed", summary.seeds.first().is_some_and(|first| *first != seed)),
             ("the commit", summary.commit != wanted.commit),
             ("the machine, its kernel or the program's version", summary.conditions != wanted.conditions),

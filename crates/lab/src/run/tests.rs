@@ -33,6 +33,7 @@ struct MadeUp {
     late: Vec<usize>,
     /// The share of the processors' time that was taken by a host of the machine.
     stolen_pct: u64,
+    null_crypto: bool,
 }
 
 struct MadeUpTestbed {
@@ -53,6 +54,10 @@ impl Backend for MadeUp {
     fn load(&self) -> LoadReading {
         let arms = self.started.len() as u64;
         LoadReading::made_up(100 * arms, self.stolen_pct * arms)
+    }
+
+    fn null_crypto(&self) -> bool {
+        self.null_crypto
     }
 
     fn bring_up(&mut self, wanted: &Deployment, _on_step: &mut dyn FnMut(&str)) -> Result<Box<dyn Testbed>> {
@@ -288,6 +293,7 @@ fn options(loaded: Loaded, out: &std::path::Path) -> RunOptions {
         heddle: Default::default(),
         backend: BackendKind::Emu,
         cpu: None,
+        null_crypto: false,
         trace: None,
     }
 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use heddle_lab::costs::Cpu;
 use heddle_lab::error::Result;
 use heddle_lab::figures::Figure;
 use heddle_lab::plan::Plan;
@@ -20,16 +19,16 @@ pub struct Wanted<'a> {
 
 /// Runs the plan of this text; results are in `out` below `dir`.
 pub fn measured(dir: &Path, text: &str, wanted: &Wanted<'_>, out: &str) -> Result<Summary> {
-    charged(dir, text, wanted, None, out)
+    run(&options(dir, text, wanted, out)?, &mut |_| Ok(()))
 }
 
-/// The same with relays that are charged for computing.
-pub fn charged(dir: &Path, text: &str, wanted: &Wanted<'_>, cpu: Option<Cpu>, out: &str) -> Result<Summary> {
+/// What it is run with.
+pub fn options(dir: &Path, text: &str, wanted: &Wanted<'_>, out: &str) -> Result<RunOptions> {
     let file = dir.join("plan.toml");
     std::fs::write(&file, text).unwrap();
     let set: BTreeMap<String, String> =
         wanted.set.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    let options = RunOptions {
+    Ok(RunOptions {
         loaded: Plan::load(file.to_str().unwrap(), &set)?,
         arms: wanted.arms.iter().map(|arm| (*arm).to_owned()).collect(),
         phases: Vec::new(),
@@ -40,10 +39,10 @@ pub fn charged(dir: &Path, text: &str, wanted: &Wanted<'_>, cpu: Option<Cpu>, ou
         command: "a test".to_owned(),
         heddle: Default::default(),
         backend: wanted.backend,
-        cpu,
+        cpu: None,
+        null_crypto: false,
         trace: None,
-    };
-    run(&options, &mut |_| Ok(()))
+    })
 }
 
 /// The figure that has this name and these labels.

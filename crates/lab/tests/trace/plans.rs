@@ -63,6 +63,7 @@ fn measured(
         heddle: Default::default(),
         backend,
         cpu: None,
+        null_crypto: false,
         trace,
     };
     run(&options, &mut |_| Ok(()))

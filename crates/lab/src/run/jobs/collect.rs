@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use super::directory::Jobs;
 use super::given::Given;
-use crate::backend::sim::{Encryption, Sim};
 use crate::error::{Error, Result};
 use crate::machine::conditions::{Conditions, Noise};
 use crate::results::{Invocation, RunSamples, Summary};
@@ -64,7 +63,7 @@ pub fn collect(
     let wanted = described(
         &jobs.loaded,
         (plan, &jobs.order.phases),
-        &Sim::new(Encryption::Real, jobs.order.cpu.clone(), None),
+        &jobs.order.backend(),
         &jobs.order.commit,
         &options.command,
     );

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::scripts::{Places, scripts};
-use crate::backend::sim::{Encryption, Sim};
+use crate::backend::sim::Sim;
 use crate::costs::Cpu;
 use crate::error::{Error, Result};
 use crate::machine::conditions::commit;
@@ -45,6 +45,9 @@ pub(super) struct Order {
     pub(super) seed: u64,
     /// What each relay computes with, where that is charged.
     pub(super) cpu: Option<Cpu>,
+    /// Whether links encrypt nothing.
+    #[serde(default)]
+    pub(super) null_crypto: bool,
     /// The commit that was checked out when the jobs were written.
     pub(super) commit: String,
     /// The program.
@@ -113,7 +116,7 @@ pub fn write_jobs(options: &RunOptions) -> Result<Vec<Job>> {
     let loaded = &options.loaded;
     let plan = loaded.plan.with_arms(&options.arms)?.with_phases(&options.phases)?.with_stock_modelled();
     let (runs, seed) = runs_and_seed(options.runs, options.seed, &plan)?;
-    check_arms(&plan, &Sim::new(Encryption::Real, options.cpu.clone(), None), seed)?;
+    check_arms(&plan, &Sim::new(options.null_crypto, options.cpu.clone(), None), seed)?;
     let order = Order {
         plan: plan.name.clone(),
         plan_sha256: format!("{:x}", Sha256::digest(&loaded.text)),
@@ -123,6 +126,7 @@ pub fn write_jobs(options: &RunOptions) -> Result<Vec<Job>> {
         runs,
         seed,
         cpu: options.cpu.clone(),
+        null_crypto: options.null_crypto,
         commit: commit(),
         program: Build::this()?,
     };
@@ -216,6 +220,11 @@ impl Order {
         runs.enumerate().map(job).collect()
     }
 
+    /// What its jobs run on.
+    pub(super) fn backend(&self) -> Sim {
+        Sim::new(self.null_crypto, self.cpu.clone(), None)
+    }
+
     /// In what another one differs, to be read after the name of a file that has it.
     pub(super) fn differs(&self, other: &Order) -> Option<&'static str> {
         let is_of_another_plan =
@@ -225,6 +234,7 @@ impl Order {
             ("is of other arms or phases", (&self.arms, &self.phases) != (&other.arms, &other.phases)),
             ("is of other runs or seeds", (self.runs, self.seed) != (other.runs, other.seed)),
             ("is of other cores or costs of relays", self.cpu != other.cpu),
+            ("is of another cryptography of links", self.null_crypto != other.null_crypto),
             ("is of another commit", self.commit != other.commit),
             ("was made by another build of the program", self.program != other.program),
         ];

@@ -6,7 +6,6 @@ use std::time::Instant;
 use super::directory::{Job, Jobs};
 use super::given::Given;
 use crate::backend::Backend;
-use crate::backend::sim::{Encryption, Sim};
 use crate::error::Result;
 use crate::machine::conditions::{Conditions, LoadReading};
 use crate::machine::files::write_json_among_others;
@@ -48,7 +47,7 @@ pub fn make_job(dir: &Path, number: usize) -> Result<JobDone> {
 
 fn measured(jobs: &Jobs, job: &Job) -> Result<Given> {
     let plan = jobs.plan.with_arms(std::slice::from_ref(&job.arm))?;
-    let mut backend = Sim::new(Encryption::Real, jobs.order.cpu.clone(), None);
+    let mut backend = jobs.order.backend();
     let (begun, quiet) = (Instant::now(), LoadReading::now());
     let screen = Screen::new(begun, estimate(&plan), backend.clock());
     let mut measuring = Measuring::new(&plan, &mut backend, begun + WITHOUT_BUDGET, screen);

@@ -83,6 +83,9 @@ fn only_results_of_the_same_program_and_machine_are_added_to() {
         experiment::run_with(&more, &mut backend, commit, &mut |_| Ok(())).map_err(|error| error.to_string())
     };
     run_with(&first, &mut MadeUp::default()).unwrap();
+    let mut null = MadeUp { null_crypto: true, ..MadeUp::default() };
+    let refused = run_with(&more, &mut null).unwrap_err().to_string();
+    assert!(refused.contains("the cryptography of links"), "{refused}");
     assert!(resumed("4567cdef").unwrap_err().contains("the commit of the results"));
     assert!(resumed("0123abcd").is_ok());
 
