@@ -14,7 +14,9 @@ use heddle_dir::keys::{KeyOptions, RelayKeys};
 use heddle_lab::arm::Transport;
 use heddle_lab::emulator;
 use heddle_lab::figures::labels;
+use heddle_lab::machine::descriptors;
 use heddle_lab::machine::interrupt;
+use heddle_lab::machine::kernel_memory;
 use heddle_lab::machine::ports::PortBlock;
 use heddle_lab::machine::sockets::{self, Counts};
 use heddle_lab::machine::usage::Usage;
@@ -47,6 +49,9 @@ const METRICS_AGE: Duration = Duration::from_millis(250);
 const REST: Duration = Duration::from_secs(2);
 /// Where less of the circuits is on the kind's transport, the figures are another one's too.
 const SHARE_MIN: f64 = 0.99;
+/// Sockets of tcp-esp beside those of its circuits: those in advance, and circuits that are built before.
+const SOCKETS_MORE: usize = 1_000;
+const DESCRIPTORS_MORE: u64 = 4_000;
 /// Circuits of one client. It looks through them for each cell that it sends.
 const CIRCUITS_PER_CLIENT: usize = 250;
 /// Three for each of 40 clients. Of the 1,000 onionskins that a relay keeps, a quarter is reserved for relays, and one
@@ -96,12 +101,19 @@ pub fn run(args: &CircuitsArgs) -> Result<ExitCode, Failure> {
 fn measure(args: &CircuitsArgs) -> Result<(Summary, RunSamples), Failure> {
     let mut measurement = Measurement::begin("circuits", &output::command_line(), CONGESTION_CONTROL);
     let mut ports = PortBlock::reserve()?;
+    let sockets = args.count + SOCKETS_MORE;
+    // A relay gives half of them to circuits. Those that get no socket go over TLS, and the summary tells how many.
+    if let Err(error) = descriptors::grant(2 * sockets as u64 + DESCRIPTORS_MORE) {
+        eprintln!("relays have no more descriptors than this system gives them: {error}");
+    }
     let mut pairs = Vec::new();
     let mut relays = Vec::new();
     for kind in &args.kinds {
         let metrics = [ports.take()?, ports.take()?];
         for (place, port) in PLACES.iter().zip(metrics) {
-            relays.push(relay_options(*kind, place, port));
+            let relay = relay_options(*kind, place, port);
+            // A relay does not grant itself a socket for each of so many circuits.
+            relays.push(relay.line(&format!("HeddleESPSocketsMax {sockets}")));
         }
         pairs.push((*kind, metrics.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)))));
     }
@@ -158,10 +170,11 @@ impl Pair<'_> {
         let early = self.find_each_other(&mut crowd, proxies)?;
         std::thread::sleep(REST);
         let (idle, lanes) = (self.taken()?, self.lanes()?);
+        let kernel_idle = kernel_memory::of_sockets();
         let begun = Instant::now();
         crowd.open(early + args.count, PATIENCE)?;
         let seconds = begun.elapsed().as_secs_f64();
-        let full = self.taken()?;
+        let (full, kernel_full) = (self.taken()?, kernel_memory::of_sockets());
         interrupt::check()?;
         let share = (self.lanes()? - lanes) / args.count as f64;
         if share < SHARE_MIN {
@@ -172,6 +185,10 @@ impl Pair<'_> {
         let transport = [("transport", self.kind.name())];
         samples.add(0, "circuits_per_s", &labels(transport), "1/s", &[args.count as f64 / seconds]);
         samples.add(0, "transport_lanes_share", &labels(transport), "1", &[share]);
+        if let Some((full, idle)) = kernel_full.zip(kernel_idle) {
+            let of_circuit = (full as f64 - idle as f64) / args.count as f64;
+            samples.add(0, "circuit_kernel_memory_bytes", &labels(transport), "B", &[of_circuit]);
+        }
         for (place, (idle, full)) in PLACES.iter().zip(idle.iter().zip(&full)) {
             let labels = || labels([("transport", self.kind.name()), ("relay", place)]);
             let above = full.usage.rss_bytes as f64 - idle.usage.rss_bytes as f64;

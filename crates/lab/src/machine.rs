@@ -4,8 +4,10 @@
 //! so do their files (see [`process`] and [`scratch`]).
 
 pub mod conditions;
+pub mod descriptors;
 pub(crate) mod files;
 pub mod interrupt;
+pub mod kernel_memory;
 pub mod ports;
 pub mod process;
 pub mod scratch;

@@ -67,6 +67,8 @@ pub struct Outcome {
     pub streams: u64,
     /// Bytes that arrived at clients, each compared with what was sent.
     pub bytes: u64,
+    /// Those of them that a malicious relay carried.
+    pub rogue_bytes: u64,
     /// What was done to the network, by name.
     pub faults: BTreeMap<&'static str, u64>,
 }
@@ -202,6 +204,7 @@ impl Swarm {
             circuits: 0,
             streams: 0,
             bytes: 0,
+            rogue_bytes: 0,
             faults: BTreeMap::new(),
         };
         Swarm {
@@ -424,6 +427,7 @@ impl Swarm {
         self.net.sim.note(&status);
         let received = status.received_bytes;
         self.outcome.bytes += received;
+        self.outcome.rogue_bytes += if client == self.net.victim { received } else { 0 };
         assert!(received <= expected.length(), "{expected:?} brought too much: {status:?}");
         let is_right = status.received_sha256 == expected.sha256(received);
         assert!(is_right, "{expected:?} brought other bytes than were sent: {status:?}");

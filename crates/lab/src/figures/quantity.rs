@@ -279,6 +279,15 @@ const DEMO_AND_BENCH: &[Quantity] = &[
     )
     .by("`relay`"),
     Quantity::new(
+        "circuit_kernel_memory_bytes",
+        "B",
+        Amount,
+        Less,
+        "Kernel's memory of a circuit between two relays",
+        "what the machine's sockets take in the kernel with all circuits, less that before them, over the number of \
+         circuits: both relays together",
+    ),
+    Quantity::new(
         "opened_circuit_cpu_ms",
         "ms",
         Amount,
