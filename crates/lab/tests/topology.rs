@@ -70,10 +70,10 @@ fn hosts_are_as_far_from_each_other_as_their_topology_says_and_a_seed_draws_the_
     assert!(
         one.checks
             .iter()
-            .filter(|check| check.figure.contains("_over_wires"))
+            .filter(|check| check.figure.contains("_wires"))
             .all(|check| check.holds == Some(true))
     );
-    let proxy = of(&one, "ping_mean_ms", "latency_proxy").mean;
+    let proxy = figure(&one, "ping_mean_ms", &[("over", "latency_proxy")]).mean;
     assert!((109.0..111.0).contains(&proxy), "{proxy}");
     let circuits = [("transport", "tls")];
     let [echo, overhead] = ["echo_ms", "overhead_ms"].map(|name| figure(&one, name, &circuits));

@@ -20,9 +20,8 @@ pub(super) fn samples(rtts_ms: &[Option<f64>], wire: [&DirectionOptions; 2]) -> 
     let came: Vec<f64> = rtts_ms.iter().copied().flatten().collect();
     let lost = (rtts_ms.len() - came.len()) as f64 / rtts_ms.len().max(1) as f64;
     let mut samples = vec![Sampled::one("ping_lost_pct", 100.0 * lost)];
-    if let Some(due) = expected.lost.filter(|due| *due > 0.0) {
-        samples.push(Sampled::one("ping_lost_over_wires", lost / due));
-    }
+    let beyond = expected.lost.map(|due| Sampled::one("ping_lost_beyond_wires_pct", 100.0 * (lost - due)));
+    samples.extend(beyond);
     let Some(mean_ms) = mean(&came) else { return samples };
     let squares = came.iter().map(|rtt_ms| (rtt_ms - mean_ms).powi(2)).sum::<f64>();
     let deviation_ms = (squares / came.len() as f64).sqrt();
@@ -143,7 +142,7 @@ mod tests {
         let of =
             |name: &str| samples.iter().find(|sampled| sampled.name == name).map(|sampled| &*sampled.values);
         assert_eq!(of("ping_lost_pct"), Some(&[10.0][..]));
-        assert!((of("ping_lost_over_wires").unwrap()[0] - 0.1 / 0.75).abs() < 1e-12);
+        assert!((of("ping_lost_beyond_wires_pct").unwrap()[0] + 65.0).abs() < 1e-9);
         assert_eq!((of("ping_min_ms"), of("ping_max_ms")), (Some(&[91.0][..]), Some(&[189.0][..])));
         assert_eq!((of("ping_mean_ms"), of("ping_over_wires")), (Some(&[140.0][..]), Some(&[1.4][..])));
         assert_eq!((of("ping_ms").unwrap().len(), of("ping_deviation_over_wires")), (90, None));

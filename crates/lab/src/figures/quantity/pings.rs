@@ -3,7 +3,7 @@
 use super::Better::Less;
 use super::{Quantity, TIMES};
 use crate::statistics::Scale;
-use Scale::{Amount, Percent};
+use Scale::{Amount, Any, Percent};
 
 pub(super) const PINGS: &[Quantity] = &[
     Quantity::new("ping_ms", "ms", Amount, Less, "Round trip of a datagram", "a ping that came back")
@@ -90,15 +90,14 @@ pub(super) const PINGS: &[Quantity] = &[
         "that of a pair of hosts over that of the jitter of both directions of its wire together",
     )
     .by("the pings'"),
-    // A pair that loses none by chance has 0, of which there is no logarithm: an amount, not a ratio.
     Quantity::new(
-        "ping_lost_over_wires",
-        TIMES,
-        Amount,
+        "ping_lost_beyond_wires_pct",
+        "%",
+        Any,
         Less,
-        "Datagrams that did not come back over what the wire is said to lose",
-        "the share of a pair of hosts over the probability that its wire loses one of the two ways, where each packet \
-         is lost whatever becomes of others",
+        "Datagrams that did not come back, beyond what the wire is said to lose",
+        "by how many points the part of a pair of hosts is above the probability that its wire loses one of the two \
+         ways, where each packet is lost whatever becomes of others",
     )
     .by("the pings'"),
 ];
