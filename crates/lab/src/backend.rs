@@ -236,6 +236,11 @@ pub(crate) enum Outcome {
         /// One-way delays in milliseconds.
         delays_ms: Vec<Option<f64>>,
     },
+    /// The fate of every ping, in the order of sending.
+    Ping {
+        /// Times there and back in milliseconds; `None` of what did not come back.
+        rtts_ms: Vec<Option<f64>>,
+    },
 }
 
 /// Hosts, wires and programs that are up. Dropping it takes them away.

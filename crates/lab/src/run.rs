@@ -11,6 +11,7 @@ mod experiment;
 mod flows;
 mod jobs;
 mod measure;
+mod pings;
 mod progress;
 mod remarks;
 mod resume;

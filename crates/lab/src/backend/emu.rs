@@ -32,7 +32,7 @@ use crate::metrics::Metrics;
 use crate::plan::{Arm, Case, Tor};
 use crate::testnet::stock_version;
 use crate::traffic::Stop;
-use datagrams::run_probe;
+use datagrams::{run_ping, run_probe};
 use flow_hosts::{Emulated, FlowHosts};
 use sources::Sources;
 use tor::TorProcesses;
@@ -229,11 +229,12 @@ fn run_all(flows: &[WireFlow<'_>], hosts: &dyn FlowHosts, on_wait: &mut dyn FnMu
 
 /// Runs one flow to its end.
 fn run_flow(case: &Case, place: usize, hosts: &dyn FlowHosts) -> Result<Outcome> {
-    match (&case.bulk, &case.share, &case.probe) {
-        (Some(options), _, _) => bulk::run_bulk(options, place, hosts),
-        (None, Some(share), _) => bulk::run_share(share, place, hosts),
-        (None, None, Some(probe)) => run_probe(probe, case.stragglers(), place, hosts),
-        (None, None, None) => Err(Error::Options("nothing flows in a case".into())),
+    match (&case.bulk, &case.share, &case.probe, &case.ping) {
+        (Some(options), ..) => bulk::run_bulk(options, place, hosts),
+        (None, Some(share), ..) => bulk::run_share(share, place, hosts),
+        (None, None, Some(probe), _) => run_probe(probe, case.stragglers(), place, hosts),
+        (None, None, None, Some(ping)) => run_ping(ping, case.stragglers(), place, hosts),
+        (None, None, None, None) => Err(Error::Options("nothing flows in a case".into())),
     }
 }
 

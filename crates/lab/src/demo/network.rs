@@ -56,6 +56,7 @@ pub(super) fn described(options: &DemoOptions) -> Result<Tor> {
             name: name.to_owned(),
             count: None,
             share: None,
+            place: None,
             path,
             up: InterfaceOptions::default(),
             down: InterfaceOptions::default(),

@@ -4,10 +4,12 @@
 //! A name ends in its unit where it has one. `heddle lab figures` prints the table.
 
 mod phases;
+mod pings;
 mod wire_view;
 
 use crate::statistics::Scale;
 use phases::PHASES;
+use pings::PINGS;
 use wire_view::WIRE_VIEW;
 
 /// Something that is measured.
@@ -78,12 +80,12 @@ pub fn quantity(name: &str) -> Option<&'static Quantity> {
 
 /// Everything that is measured.
 pub fn all() -> impl Iterator<Item = &'static Quantity> {
-    [PHASES, WIRE_VIEW, FLOWS, GRIDS, DEMO_AND_BENCH].into_iter().flatten()
+    [PHASES, WIRE_VIEW, PINGS, FLOWS, GRIDS, DEMO_AND_BENCH].into_iter().flatten()
 }
 
 /// What phases of a Tor network give.
 pub(crate) fn of_phases() -> impl Iterator<Item = &'static Quantity> {
-    [PHASES, WIRE_VIEW].into_iter().flatten()
+    [PHASES, WIRE_VIEW, PINGS].into_iter().flatten()
 }
 
 use Better::{Less, More, Neither};

@@ -10,8 +10,12 @@ use crate::figures::Labels;
 
 /// How long the receiver of probes waits for stragglers, beyond twice the wire's delay.
 const STRAGGLERS: Duration = Duration::from_secs(1);
+/// The most probes or pings of a case.
+const PROBES_MAX: usize = 1_000_000;
+const PROBE_BYTES: std::ops::RangeInclusive<usize> = 44..=1500;
+const PROBE_INTERVAL_MIN: Duration = Duration::from_micros(100);
 
-/// Something that flows over one wire. Exactly one of `bulk`, `share` and `probe` is there.
+/// Something that flows over one wire. Exactly one of `bulk`, `share`, `probe` and `ping` is there.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Case {
@@ -35,6 +39,9 @@ pub struct Case {
     /// Single datagrams.
     #[serde(default)]
     pub probe: Option<Probe>,
+    /// Single datagrams that come back.
+    #[serde(default)]
+    pub ping: Option<Ping>,
 }
 
 /// One TCP connection that sends all the time. Gives `goodput_mbit_s`, one sample a run.
@@ -102,10 +109,45 @@ pub struct Probe {
     pub bytes: usize,
 }
 
+/// Numbered datagrams, each of which the other host sends back at once. They keep their times whether or not those
+/// before them have come back. What they give is told by `figures::quantity`, in names that begin with `ping_`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ping {
+    /// How many, at most a million.
+    pub count: usize,
+    /// From one to the next, at least 100 µs.
+    #[serde(deserialize_with = "units::duration")]
+    pub interval: Duration,
+    /// Length of an IP packet, from 44 to 1500. Default: 84, as `ping` of Linux has it.
+    #[serde(default = "ping_bytes")]
+    pub bytes: usize,
+}
+
 impl Case {
-    /// How long the receiver of probes waits for stragglers after the last one was sent.
+    /// A case of pings over such a wire.
+    pub(crate) fn of_pings(ping: Ping, [there, back]: [DirectionOptions; 2]) -> Case {
+        Case {
+            labels: Labels::new(),
+            copies: one_flow(),
+            wire: there,
+            back: Some(back),
+            bulk: None,
+            share: None,
+            probe: None,
+            ping: Some(ping),
+        }
+    }
+
+    /// How long the receiver of probes or pings waits for stragglers after the last one was sent.
     pub(crate) fn stragglers(&self) -> Duration {
-        STRAGGLERS + 2 * Duration::from_nanos(self.wire.delay_ns)
+        let back = self.back.as_ref().unwrap_or(&self.wire);
+        STRAGGLERS + 2 * Duration::from_nanos(self.wire.delay_ns.max(back.delay_ns))
+    }
+
+    /// Both directions of its wire.
+    pub(crate) fn directions(&self) -> [&DirectionOptions; 2] {
+        [&self.wire, self.back.as_ref().unwrap_or(&self.wire)]
     }
 }
 
@@ -125,4 +167,27 @@ pub(super) fn one_flow() -> usize {
 
 fn probe_bytes() -> usize {
     100
+}
+
+pub(super) fn ping_bytes() -> usize {
+    84
+}
+
+/// Checks single datagrams.
+pub(super) fn check_probes(
+    what: &str,
+    count: usize,
+    interval: Duration,
+    bytes: usize,
+) -> std::result::Result<(), String> {
+    if !(1..=PROBES_MAX).contains(&count) {
+        return Err(format!("{count} {what}; possible is from 1 to {PROBES_MAX}"));
+    }
+    if interval < PROBE_INTERVAL_MIN {
+        return Err(format!("{what} need an interval of at least 100 µs"));
+    }
+    if !PROBE_BYTES.contains(&bytes) {
+        return Err(format!("{what} of {bytes} bytes; possible is from 44 to 1500"));
+    }
+    Ok(())
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use heddle_netem::{DirectionOptions, HostOptions, TopologyOptions, WireOptions};
 use toml::Spanned;
 
-use super::case::{Case, Tcp};
+use super::case::{Case, Tcp, check_probes};
 use super::model::{Arm, Compare, Plan, Target};
 use super::network::{Tor, TorArm};
 use super::sample::Fault;
@@ -14,10 +14,6 @@ use super::text::Source;
 use super::{check_network, congestion_control};
 use crate::error::Result;
 
-/// The most probes of a case.
-const PROBES_MAX: usize = 1_000_000;
-const PROBE_BYTES: std::ops::RangeInclusive<usize> = 44..=1500;
-const PROBE_INTERVAL_MIN: Duration = Duration::from_micros(100);
 /// The most runs of a plan.
 pub(crate) const RUNS_MAX: usize = 10_000;
 /// The most flows of an arm: each has two hosts.
@@ -137,30 +133,21 @@ fn check_compare(compare: &Compare) -> std::result::Result<(), String> {
 }
 
 fn check_case(case: &Case) -> std::result::Result<(), String> {
-    match (&case.bulk, &case.share, &case.probe) {
-        (Some(bulk), None, None) => {
+    match (&case.bulk, &case.share, &case.probe, &case.ping) {
+        (Some(bulk), None, None, None) => {
             congestion_control::check(&bulk.congestion_control, &[bulk.sender])?;
             check_times(bulk.warm_up, bulk.duration)?;
         }
-        (None, Some(share), None) => {
+        (None, Some(share), None, None) => {
             congestion_control::check(&share.congestion_control, &[share.first, share.second])?;
             check_times(share.warm_up, share.duration)?;
             if share.first == Tcp::Utcp && share.second == Tcp::Utcp {
                 return Err("one of two that share a wire is the kernel's".into());
             }
         }
-        (None, None, Some(probe)) => {
-            if !(1..=PROBES_MAX).contains(&probe.count) {
-                return Err(format!("{} probes; possible is from 1 to {PROBES_MAX}", probe.count));
-            }
-            if probe.interval < PROBE_INTERVAL_MIN {
-                return Err("probes need an interval of at least 100 µs".into());
-            }
-            if !PROBE_BYTES.contains(&probe.bytes) {
-                return Err(format!("probes of {} bytes; possible is from 44 to 1500", probe.bytes));
-            }
-        }
-        _ => return Err("a case has either `bulk`, `share` or `probe`".into()),
+        (None, None, Some(probe), None) => check_probes("probes", probe.count, probe.interval, probe.bytes)?,
+        (None, None, None, Some(ping)) => check_probes("pings", ping.count, ping.interval, ping.bytes)?,
+        _ => return Err("a case has either `bulk`, `share`, `probe` or `ping`".into()),
     }
     check_wire(&case.wire, case.back.as_ref())
 }

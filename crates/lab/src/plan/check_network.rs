@@ -6,10 +6,12 @@ use std::time::Duration;
 use heddle_netem::DirectionOptions;
 use toml::Spanned;
 
+use super::case::{Ping, check_probes};
 use super::clients::{Client, Flow, Traffic};
 use super::congestion_control;
 use super::hosts::{AUTHORITIES, NETWORK_HOSTS_MAX, can_become, directions, host_names, hosts};
 use super::network::{Bottleneck, Phase, Relay, Tor, TorArm, WireGroup, WirePair};
+use super::pings::Pings;
 use super::sample::Fault;
 use super::upgrade::is_part;
 use super::view::{EVERY_MIN, IDLE_MAX, View};
@@ -28,6 +30,8 @@ const HOPS: std::ops::RangeInclusive<usize> = 1..=8;
 const TIMES_MAX: usize = 300;
 /// The shortest time from one echo to the next.
 const ECHO_MIN: Duration = Duration::from_millis(1);
+/// The most pairs of hosts that ping in one phase: over emulated wires each has threads of its own.
+const PAIRS_MAX: usize = 500;
 /// The longest line for a torrc.
 const LINE_MAX: usize = 1000;
 
@@ -74,12 +78,21 @@ pub(super) fn check(tor: &Tor) -> Result<(), Fault> {
             return Err(at(format!("{:?} is there already", flow.as_ref().name)));
         }
     }
+    let mut pings: BTreeMap<&str, &Pings> = BTreeMap::new();
+    for some in &tor.pings {
+        let at = |what: String| (Some(some.span().start), what);
+        check_pings(some.as_ref(), &taken).map_err(at)?;
+        if pings.insert(&some.as_ref().name, some.as_ref()).is_some() {
+            return Err(at(format!("pings {:?} are there twice", some.as_ref().name)));
+        }
+    }
     for bottleneck in &tor.bottlenecks {
         let checked = check_bottleneck(bottleneck.as_ref(), &groups, &actors);
         checked.map_err(|what| (Some(bottleneck.span().start), what))?;
     }
     for phase in &tor.phases {
         let checked = check_phase(phase.as_ref(), &actors, &relays, &groups)
+            .and_then(|()| check_phase_of_pings(phase.as_ref(), &pings))
             .and_then(|()| check_uploads(tor, phase.as_ref()))
             .and_then(|()| check_view(tor, phase.as_ref()));
         checked.map_err(|what| (Some(phase.span().start), what))?;
@@ -174,6 +187,40 @@ fn check_flow(flow: &Flow, hosts: &BTreeSet<&str>) -> Result<(), String> {
     }
     flow.congestion_control.iter().try_for_each(|name| congestion_control::check_name(name))?;
     check_traffic(&flow.program, flow.connections)
+}
+
+fn check_pings(pings: &Pings, hosts: &BTreeSet<&str>) -> Result<(), String> {
+    if pings.between.is_empty() {
+        return Err(format!("pings {:?} are between nobody", pings.name));
+    }
+    for [from, to] in &pings.between {
+        if let Some(host) = [from, to].into_iter().find(|host| !hosts.contains(&***host)) {
+            return Err(format!("there is no host {host:?}"));
+        }
+        if from == to {
+            return Err(format!("pings {:?} have no wire from {from:?} to itself", pings.name));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that a phase with pings has them, and nothing else.
+fn check_phase_of_pings(phase: &Phase, known: &BTreeMap<&str, &Pings>) -> Result<(), String> {
+    let mut pairs = 0;
+    for name in &phase.pings {
+        let pings = known.get(&**name).ok_or_else(|| format!("there are no pings {name:?}"))?;
+        let Ping { count, interval, bytes } = pings.lasting(phase.duration);
+        check_probes("pings", count, interval, bytes)?;
+        pairs += pings.between.len();
+    }
+    if pairs > PAIRS_MAX {
+        return Err(format!("{pairs} pairs of hosts that ping in one phase; possible are {PAIRS_MAX}"));
+    }
+    let is_alone = phase.clients.is_empty() && phase.changes.is_empty() && phase.view.is_none();
+    match phase.pings.is_empty() || is_alone {
+        true => Ok(()),
+        false => Err("a phase with pings has no clients, changes or view".into()),
+    }
 }
 
 fn check_bottleneck(

@@ -5,6 +5,7 @@ use std::time::Duration;
 use heddle_netem::InterfaceOptions;
 use serde::Deserialize;
 
+use super::topology::Place;
 use super::units;
 use crate::figures::Labels;
 
@@ -22,6 +23,9 @@ pub struct Client {
     /// Default: all.
     #[serde(default)]
     pub share: Option<f64>,
+    /// Where it is, in a network with a topology. Default: nowhere.
+    #[serde(default)]
+    pub place: Option<Place>,
     /// The relays of its circuits, guard first. Default: three, which each chooses by the seed as clients do, by
     /// relays' rates and flags, and keeps for the run.
     #[serde(default)]

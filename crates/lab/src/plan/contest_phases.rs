@@ -149,6 +149,7 @@ impl Contest {
             name: self.client_name(),
             count: None,
             share: None,
+            place: None,
             path,
             up: InterfaceOptions::default(),
             down: InterfaceOptions::default(),

@@ -29,7 +29,8 @@ fn of_flows(arm: &Arm) -> Duration {
         let bulk = case.bulk.as_ref().map(|bulk| bulk.duration);
         let share = case.share.as_ref().map(|share| share.apart + share.duration);
         let probe = case.probe.as_ref().map(|probe| probe.interval * probe.count as u32 + case.stragglers());
-        bulk.or(share).or(probe).unwrap_or_default()
+        let ping = case.ping.as_ref().map(|ping| ping.interval * ping.count as u32 + case.stragglers());
+        bulk.or(share).or(probe).or(ping).unwrap_or_default()
     };
     arm.cases.iter().map(|case| of(case.as_ref())).max().unwrap_or_default()
 }

@@ -51,6 +51,7 @@ fn case(grid_wire: &GridWire, batch: &Batch, arm: &GridArm, grid: &Grid) -> Case
         back: Some(back),
         bulk: Some(bulk),
         probe: None,
+        ping: None,
         share: None,
     }
 }

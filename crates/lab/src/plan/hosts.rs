@@ -119,6 +119,17 @@ pub(crate) fn flow_round_trip_ms(tor: &Tor, arm: &TorArm, phase: &Phase, flow: &
 
 /// How long a packet takes along these hosts and back.
 fn way_ms(tor: &Tor, arm: &TorArm, phase: &Phase, way: &[&str]) -> f64 {
+    let steps = way.windows(2).flat_map(|ends| between(tor, arm, phase, [ends[0], ends[1]]));
+    steps.map(|direction| direction.delay_ns).sum::<u64>() as f64 / 1e6
+}
+
+/// What the wire from one host to another is in a phase, there and back.
+pub(crate) fn between<'a>(
+    tor: &'a Tor,
+    arm: &'a TorArm,
+    phase: &'a Phase,
+    [from, to]: [&str; 2],
+) -> [&'a DirectionOptions; 2] {
     let drawn = tor.drawn_wires.iter();
     let drawn =
         drawn.map(|wire| (&wire.from, &wire.to, [&wire.there, wire.back.as_ref().unwrap_or(&wire.there)]));
@@ -126,17 +137,12 @@ fn way_ms(tor: &Tor, arm: &TorArm, phase: &Phase, way: &[&str]) -> f64 {
         let both = directions(group, phase.wires.get(&group.name).or(arm.wires.get(&group.name)));
         group.between.iter().map(move |[from, to]| (from, to, both))
     });
-    let wires = drawn.chain(groups);
-    let delay_ns = |from: &str, to: &str| {
-        let wire = wires.clone().find_map(|(one, other, [there, back])| match (&**one, &**other) {
-            ends if ends == (from, to) => Some(there),
-            ends if ends == (to, from) => Some(back),
-            _ => None,
-        });
-        wire.unwrap_or(&tor.default_wire).delay_ns
-    };
-    let both_ns = way.windows(2).map(|ends| delay_ns(ends[0], ends[1]) + delay_ns(ends[1], ends[0]));
-    both_ns.sum::<u64>() as f64 / 1e6
+    let wire = drawn.chain(groups).find_map(|(one, other, [there, back])| match (&**one, &**other) {
+        ends if ends == (from, to) => Some([there, back]),
+        ends if ends == (to, from) => Some([back, there]),
+        _ => None,
+    });
+    wire.unwrap_or([&tor.default_wire; 2])
 }
 
 /// The names of all hosts: the authorities', the server's if it has one, relays' and clients'.

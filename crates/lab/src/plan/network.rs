@@ -24,6 +24,8 @@ use toml::Spanned;
 use super::clients::{Client, Flow};
 use super::contest::Contests;
 use super::drawn::Drawn;
+use super::pings::Pings;
+use super::topology::{Place, Topology};
 use super::units;
 use super::view::View;
 use crate::emulator::{AttackOptions, KernelOptions};
@@ -53,6 +55,9 @@ pub struct Tor {
     /// each by the seed, in place of that of `default_wire`. Default: that one's.
     #[serde(default)]
     pub delay_ms: Option<Drawn>,
+    /// What wires are by where their hosts are. Default: hosts are nowhere.
+    #[serde(default)]
+    pub topology: Option<Topology>,
     /// Those wires, once they were drawn.
     #[serde(skip)]
     pub(crate) drawn_wires: Vec<WireOptions>,
@@ -69,6 +74,9 @@ pub struct Tor {
     /// Kernel TCP beside Tor, on the same wires. Default: none.
     #[serde(default, rename = "flow")]
     pub flows: Vec<Spanned<Flow>>,
+    /// Datagrams among hosts that come back, in phases of their own. Default: none.
+    #[serde(default, rename = "ping")]
+    pub pings: Vec<Spanned<Pings>>,
     /// Of what the use is told. Default: nothing, but see `wire_use_pct`.
     #[serde(default, rename = "bottleneck")]
     pub bottlenecks: Vec<Spanned<Bottleneck>>,
@@ -110,6 +118,9 @@ pub struct Relay {
     /// by the seed, at least 75. Clients without a path choose theirs by it. Default: its torrc alone says.
     #[serde(default)]
     pub rate_kib_s: Option<Drawn>,
+    /// Where it is, in a network with a topology. Default: nowhere.
+    #[serde(default)]
+    pub place: Option<Place>,
     /// Whether it exits. Default: no.
     #[serde(default)]
     pub exit: bool,
@@ -206,6 +217,10 @@ pub struct Phase {
     /// Who does something, clients and flows. Default: all.
     #[serde(default)]
     pub clients: Vec<String>,
+    /// The pings that hosts send at the same time for as long as it lasts. Then nobody else does anything in it, and
+    /// there are no circuits. Default: none.
+    #[serde(default)]
+    pub pings: Vec<String>,
     /// The relays of its clients' circuits, guard first. Default: each client's own path.
     #[serde(default)]
     pub path: Vec<String>,
@@ -355,7 +370,7 @@ impl TorArm {
 impl Phase {
     /// Whether a client or flow of this name does something in it.
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.clients.is_empty() || self.clients.iter().any(|client| client == name)
+        self.pings.is_empty() && self.clients.is_empty() || self.clients.iter().any(|client| client == name)
     }
 
     /// Whether a client of this name has circuits in it.

@@ -8,6 +8,8 @@
 //! 3. Each client without a path chooses one as a client of Heddle's does ([`Directory::choose`]): by relays' rates
 //!    times the weights of positions. Its draws are its own, by its name.
 //! 4. Wires along paths that no group names get a delay each, by the names of their ends.
+//!    In a network with a topology hosts are at places, one of a list each, drawn by their names, and those wires are
+//!    what it says of both places.
 //! 5. Relays get the order in which they upgrade, for arms in which a part of them is (`upgrade.rs`).
 //!
 //! Nothing of it depends on an arm, so the arms of a run have one network.
@@ -28,6 +30,7 @@ use super::drawn::chance;
 use super::hosts::NETWORK_HOSTS_MAX;
 use super::network::{Phase, Relay, Tor, WireGroup};
 use super::shares::sizes;
+use super::topology::Place;
 use super::upgrade;
 use super::weights::Bandwidths;
 
@@ -67,6 +70,10 @@ impl Tor {
             delay_ms: None,
             ..self.clone()
         };
+        for pings in &mut drawn.pings {
+            let pings = pings.get_mut();
+            pings.between = pairs_of_members(&pings.between, &groups);
+        }
         for phase in &mut drawn.phases {
             let phase: &mut Phase = phase.get_mut();
             phase.clients = all_members(&phase.clients, &groups);
@@ -149,8 +156,10 @@ impl Tor {
                     relay.rate_kib_s.as_ref().map(|rate| rate.draw(&mut chance(seed, "rate", &[&name])));
                 let torrc = rate_kib_s.into_iter().flat_map(rate_lines).chain(relay.torrc.iter().cloned());
                 let torrc = torrc.collect();
+                let place = self.place_of(relay.place.as_ref(), seed, &name);
+                let place = place.map_err(|what| (Some(group.span().start), what))?;
                 let relay =
-                    Relay { name, count: None, share: None, rate_kib_s: None, torrc, ..relay.clone() };
+                    Relay { name, count: None, share: None, rate_kib_s: None, place, torrc, ..relay.clone() };
                 members.push(Member { relay: Spanned::new(group.span(), relay), rate_kib_s });
             }
         }
@@ -180,7 +189,8 @@ impl Tor {
                     };
                     path = choose(known, seed, &name).map_err(at)?;
                 }
-                let client = Client { name, count: None, share: None, path, ..client.clone() };
+                let place = self.place_of(client.place.as_ref(), seed, &name).map_err(at)?;
+                let client = Client { name, count: None, share: None, place, path, ..client.clone() };
                 clients.push(Spanned::new(group.span(), client));
             }
         }
@@ -189,26 +199,66 @@ impl Tor {
 
     /// The wires along the paths of `drawn` that no group names, where delays are drawn.
     fn drawn_wires(&self, drawn: &Tor, seed: u64) -> Result<Vec<WireOptions>, Fault> {
-        let Some(delay_ms) = &self.delay_ms else { return Ok(Vec::new()) };
-        if let Some(what) = delay_ms.fault(0.0) {
-            return Err((None, format!("delay_ms: {what}")));
+        let general = |what: String| (None, what);
+        match (&self.delay_ms, &self.topology) {
+            (Some(_), Some(_)) => {
+                return Err(general("delays are drawn, or a topology's, and not both".into()));
+            }
+            (Some(delay_ms), None) => {
+                delay_ms.fault(0.0).map_or(Ok(()), |what| Err(general(format!("delay_ms: {what}"))))?;
+            }
+            (None, Some(topology)) => topology.fault().map_or(Ok(()), |what| Err(general(what)))?,
+            (None, None) => return Ok(Vec::new()),
         }
+        let places = drawn.places();
         let named = drawn.wires.iter().flat_map(|group| &group.as_ref().between);
-        let mut taken: BTreeSet<[&str; 2]> = named.map(|[from, to]| ends(from, to)).collect();
+        let before = self.drawn_wires.iter().map(|wire| ends(&wire.from, &wire.to));
+        let mut taken: BTreeSet<[&str; 2]> = named.map(|[from, to]| ends(from, to)).chain(before).collect();
         let mut wires = Vec::new();
         for pair in drawn.steps() {
-            if taken.insert(pair) {
-                let [from, to] = pair;
-                let ms = delay_ms.draw(&mut chance(seed, "delay", &pair));
-                let delay_ns = (ms * 1e6).round() as u64;
-                let there = DirectionOptions { delay_ns, ..self.default_wire.clone() };
+            let [from, to] = pair;
+            let like = &self.default_wire;
+            let there = match (&self.delay_ms, &self.topology) {
+                (Some(delay_ms), _) => {
+                    let ms = delay_ms.draw(&mut chance(seed, "delay", &pair));
+                    Some(DirectionOptions { delay_ns: (ms * 1e6).round() as u64, ..like.clone() })
+                }
+                (None, Some(topology)) => match (places.get(from), places.get(to)) {
+                    (Some(one), Some(other)) => topology.wire([one, other], like),
+                    _ => None,
+                },
+                (None, None) => None,
+            };
+            if let Some(there) = there
+                && taken.insert(pair)
+            {
                 wires.push(WireOptions { from: from.to_owned(), to: to.to_owned(), there, back: None });
             }
         }
         Ok(wires)
     }
 
-    /// Both ends of every step on the ways of clients to their server, and of flows.
+    /// Where a host is: its own place in a network with a topology.
+    fn place_of(&self, place: Option<&Place>, seed: u64, host: &str) -> Result<Option<Place>, String> {
+        let Some(place) = place else { return Ok(None) };
+        let topology = self.topology.as_ref().ok_or("the network has no topology with places")?;
+        topology.fault_of(place).map_or(Ok(()), Err)?;
+        place.drawn(seed, host).map(|place| Some(Place::At(place)))
+    }
+
+    /// Where the hosts of a network are that is drawn, by their names.
+    fn places(&self) -> BTreeMap<&str, &str> {
+        let relays = self.relays.iter().map(Spanned::as_ref).map(|relay| (&*relay.name, &relay.place));
+        let clients = self.clients.iter().map(Spanned::as_ref).map(|client| (&*client.name, &client.place));
+        let placed = relays.chain(clients).filter_map(|(name, place)| match place {
+            Some(Place::At(place)) => Some((name, &**place)),
+            _ => None,
+        });
+        let server = self.topology.as_ref().and_then(|topology| topology.server.as_deref());
+        placed.chain(self.server.as_deref().zip(server)).collect()
+    }
+
+    /// Both ends of every step on the ways of clients to their server, of flows, and of pings.
     fn steps(&self) -> Vec<[&str; 2]> {
         let mut steps = Vec::new();
         for client in self.clients.iter().map(Spanned::as_ref) {
@@ -222,6 +272,8 @@ impl Tor {
         }
         let flows = self.flows.iter().map(Spanned::as_ref);
         steps.extend(flows.map(|flow| ends(&flow.from, &flow.to)));
+        let pings = self.pings.iter().flat_map(|pings| &pings.as_ref().between);
+        steps.extend(pings.map(|[from, to]| ends(from, to)));
         steps
     }
 }
@@ -243,15 +295,21 @@ fn members_of(name: &str, groups: &BTreeMap<&str, Vec<String>>) -> Vec<String> {
 
 /// Wires between each member of one group and each of another; within a group, between each two.
 fn with_members(wires: &Spanned<WireGroup>, groups: &BTreeMap<&str, Vec<String>>) -> Spanned<WireGroup> {
+    let between = pairs_of_members(&wires.as_ref().between, groups);
+    Spanned::new(wires.span(), WireGroup { between, ..wires.as_ref().clone() })
+}
+
+/// Pairs of members in place of pairs of groups; within a group, each two.
+fn pairs_of_members(pairs: &[[String; 2]], groups: &BTreeMap<&str, Vec<String>>) -> Vec<[String; 2]> {
     let mut between = Vec::new();
-    for [from, to] in &wires.as_ref().between {
+    for [from, to] in pairs {
         let is_within = from == to && members_of(from, groups) != [from.as_str()];
         for (place, one) in members_of(from, groups).into_iter().enumerate() {
             let others = members_of(to, groups).into_iter().skip(if is_within { place + 1 } else { 0 });
             between.extend(others.map(|other| [one.clone(), other]));
         }
     }
-    Spanned::new(wires.span(), WireGroup { between, ..wires.as_ref().clone() })
+    between
 }
 
 /// The ends of a wire, the same whichever comes first.

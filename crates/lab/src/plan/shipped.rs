@@ -12,6 +12,7 @@ pub struct Shipped {
 /// Every plan that ships, in the order of lists. A new one is a file and a line here.
 const SHIPPED: &[Shipped] = &[
     Shipped { name: "calibrate", text: include_str!("../../plans/calibrate.toml") },
+    Shipped { name: "thesis-exp01", text: include_str!("../../plans/thesis-exp01.toml") },
     Shipped { name: "thesis-exp02", text: include_str!("../../plans/thesis-exp02.toml") },
     Shipped { name: "thesis-exp03", text: include_str!("../../plans/thesis-exp03.toml") },
     Shipped { name: "thesis-exp08", text: include_str!("../../plans/thesis-exp08.toml") },

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use heddle_netem::WireOptions;
 
+use super::pings;
 use super::sampled::Sampled;
 use crate::backend::{Deployment, Outcome, WireFlow};
 use crate::emulator::{EmulatedHostOptions, KernelOptions, NetworkOptions};
@@ -54,8 +55,8 @@ fn host_names(arm: &Arm, place: usize) -> [String; 2] {
 /// The samples of an arm's outcomes.
 pub(super) fn samples(arm: &Arm, outcomes: &[Outcome]) -> Vec<Sampled> {
     let of = |(case, outcome): (&Case, &Outcome)| {
-        let one = |(name, values)| Sampled::new(name, values).with(case.labels.clone());
-        of_outcome(outcome).into_iter().map(one).collect::<Vec<_>>()
+        let one = |sampled: Sampled| sampled.with(case.labels.clone());
+        of_outcome(case, outcome).into_iter().map(one).collect::<Vec<_>>()
     };
     arm.flows().zip(outcomes).flat_map(of).collect()
 }
@@ -69,22 +70,28 @@ pub(super) fn differences(arm: &Arm, first: &[Outcome], second: &[Outcome]) -> V
     arm.flows().zip(first.iter().zip(second)).flat_map(of).collect()
 }
 
-/// The samples of an outcome: name and values.
-fn of_outcome(outcome: &Outcome) -> Vec<(&'static str, Vec<f64>)> {
+/// The samples of an outcome.
+fn of_outcome(case: &Case, outcome: &Outcome) -> Vec<Sampled> {
     match outcome {
-        Outcome::Bulk { mbit_s } => vec![("goodput_mbit_s", vec![*mbit_s])],
+        Outcome::Bulk { mbit_s } => vec![Sampled::one("goodput_mbit_s", *mbit_s)],
         Outcome::Share { share, together_mbit_s } => {
-            vec![("share_beside_linux", vec![*share]), ("together_mbit_s", vec![*together_mbit_s])]
+            vec![
+                Sampled::one("share_beside_linux", *share),
+                Sampled::one("together_mbit_s", *together_mbit_s),
+            ]
         }
-        Outcome::Probe { delays_ms } => {
-            let arrived = delays_ms.iter().copied().flatten().collect();
-            let lost = |thousand: &[Option<f64>]| {
-                thousand.iter().filter(|probe| probe.is_none()).count() as f64 / 10.0
-            };
-            let losses = delays_ms.chunks_exact(1000).map(lost).collect();
-            vec![("delay_ms", arrived), ("loss_pct", losses)]
-        }
+        Outcome::Ping { rtts_ms } => pings::samples(rtts_ms, case.directions()),
+        Outcome::Probe { delays_ms } => of_probes(delays_ms),
     }
+}
+
+/// The samples of datagrams one way.
+fn of_probes(delays_ms: &[Option<f64>]) -> Vec<Sampled> {
+    let arrived = delays_ms.iter().copied().flatten().collect();
+    let lost =
+        |thousand: &[Option<f64>]| thousand.iter().filter(|probe| probe.is_none()).count() as f64 / 10.0;
+    let losses = delays_ms.chunks_exact(1000).map(lost).collect();
+    vec![Sampled::new("delay_ms", arrived), Sampled::new("loss_pct", losses)]
 }
 
 /// In how many fates the two differ, and by how much the delays of probes that arrived
@@ -107,11 +114,12 @@ mod tests {
     fn the_fates_of_probes_are_counted_and_compared() {
         let fates = |lost: usize| {
             let fate = |number: usize| (number >= lost).then_some(number as f64);
-            Outcome::Probe { delays_ms: (0..2000).map(fate).collect() }
+            (0..2000).map(fate).collect::<Vec<_>>()
         };
-        let samples = of_outcome(&fates(7));
-        assert_eq!((samples[0].1.len(), &samples[1]), (1993, &("loss_pct", vec![0.7, 0.0])));
-        let again = between(&fates(7), &fates(10));
+        let samples = of_probes(&fates(7));
+        assert_eq!((samples[0].values.len(), &*samples[1].values), (1993, &[0.7, 0.0][..]));
+        let probes = |lost: usize| Outcome::Probe { delays_ms: fates(lost) };
+        let again = between(&probes(7), &probes(10));
         assert_eq!(again["repeated_loss_differences"], [3.0]);
         assert_eq!(again["repeated_delay_difference_ms"], [0.0; 1990]);
     }

@@ -1,4 +1,4 @@
-//! Numbered datagrams, one way over a wire.
+//! Numbered datagrams over a wire, one way or there and back.
 
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use super::flow_hosts::{End, FlowHosts};
 use crate::backend::Outcome;
 use crate::error::{Error, Result};
 use crate::machine::interrupt;
-use crate::plan::Probe;
+use crate::plan::{Ping, Probe};
 use crate::socks::is_timeout;
 
 /// Bytes of the IPv4 and the UDP header.
@@ -47,6 +47,63 @@ pub(super) fn run_probe(
             sending.join().unwrap_or_else(|_| Err(Error::Options("a sender of probes panicked".into())));
         sent.and(received)
     })
+}
+
+/// Sends all pings, has the other host send each back, and gives the fate of each.
+pub(super) fn run_ping(
+    ping: &Ping,
+    stragglers: Duration,
+    place: usize,
+    hosts: &dyn FlowHosts,
+) -> Result<Outcome> {
+    let Ping { count, interval, bytes } = *ping;
+    let probe = Probe { count, interval, bytes };
+    let preparing = || Error::io("preparing pings");
+    let echoing = hosts.datagrams(place, End::Receiver)?;
+    let sender = hosts.datagrams(place, End::Sender)?;
+    sender.connect(echoing.local_addr().map_err(preparing())?).map_err(preparing())?;
+    let receiver = sender.try_clone().map_err(preparing())?;
+    let origin = Instant::now();
+    let (ended, over) = (AtomicBool::new(false), AtomicBool::new(false));
+    let told = thread::scope(|scope| {
+        let echo = scope.spawn(|| {
+            be_on_time();
+            send_back(&echoing, &over)
+        });
+        let sending = scope.spawn(|| {
+            be_on_time();
+            let sent = send_probes(&sender, &probe, origin);
+            ended.store(true, Ordering::Relaxed);
+            sent
+        });
+        be_on_time();
+        let received = receive_probes(&receiver, &probe, origin, stragglers, &ended);
+        over.store(true, Ordering::Relaxed);
+        let panicked = || Err(Error::Options("a thread of pings panicked".into()));
+        let sent = sending.join().unwrap_or_else(|_| panicked());
+        let echoed = echo.join().unwrap_or_else(|_| panicked());
+        sent.and(echoed).and(received)
+    })?;
+    match told {
+        Outcome::Probe { delays_ms } => Ok(Outcome::Ping { rtts_ms: delays_ms }),
+        other => Ok(other),
+    }
+}
+
+/// Sends back what comes, until that is over.
+fn send_back(socket: &UdpSocket, over: &AtomicBool) -> Result<()> {
+    socket.set_read_timeout(Some(SLICE)).map_err(Error::io("preparing pings"))?;
+    let mut payload = [0; 2048];
+    while !over.load(Ordering::Relaxed) {
+        match socket.recv_from(&mut payload) {
+            Ok((len, from)) => {
+                socket.send_to(&payload[..len], from).map_err(Error::io("answering a ping"))?;
+            }
+            Err(error) if is_timeout(&error) => {}
+            Err(error) => return Err(Error::io("receiving a ping")(error)),
+        }
+    }
+    Ok(())
 }
 
 /// A thread that waits for a processor would count that as the wire's delay. Where the system does not allow it, the

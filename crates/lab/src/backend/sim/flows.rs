@@ -7,13 +7,13 @@ use std::time::{Duration, Instant as Real};
 use heddle_seam::time::Instant;
 use heddle_sim::HostId;
 
-use super::datagrams::{DATAGRAM_PORT, DatagramNode};
+use super::datagrams::{DATAGRAM_PORT, DatagramNode, Datagrams};
 use super::flood::Flood;
 use super::source_node::SourceNode;
 use super::world::World;
 use crate::backend::{OPEN_MAX, Outcome, WireFlow};
 use crate::error::{Error, Result};
-use crate::plan::{Arm, Bulk, Probe, Share, Tcp};
+use crate::plan::{Arm, Bulk, Ping, Probe, Share, Tcp};
 use crate::traffic::sunk::Sunk;
 
 /// How much virtual time passes before it is looked how far flows are.
@@ -57,11 +57,14 @@ struct Counted {
 
 /// Datagrams under way.
 struct Probing {
-    from: HostId,
-    to: HostId,
-    nodes: [usize; 2],
+    /// The host and the node that sends, and those where what was sent arrives in the end.
+    sender: (HostId, usize),
+    receiver: (HostId, usize),
+    /// Its number at both.
+    flow: u32,
     count: usize,
     stragglers: Duration,
+    comes_back: bool,
 }
 
 /// Runs all flows at the same time to their end.
@@ -106,9 +109,14 @@ fn begin(world: &mut World, place: usize, flow: &WireFlow<'_>) -> Result<Flow> {
         let one = counted(world, flow, 0, &bulk(first, *apart), Duration::ZERO)?;
         return Ok(Flow::Share(one, counted(world, flow, 1, &bulk(second, Duration::ZERO), *apart)?));
     }
-    let probe =
-        case.probe.as_ref().ok_or_else(|| Error::Options(format!("nothing flows in case {place}")))?;
-    probing(world, flow, probe, case.stragglers()).map(Flow::Probe)
+    if let Some(Probe { count, interval, bytes }) = case.probe {
+        return probing(world, flow, 0, (count, interval, bytes), false).map(Flow::Probe);
+    }
+    let nothing = || Error::Options(format!("nothing flows in case {place}"));
+    let Ping { count, interval, bytes } = *case.ping.as_ref().ok_or_else(nothing)?;
+    world.pinged += 1;
+    let number = world.pinged;
+    probing(world, flow, number, (count, interval, bytes), true).map(Flow::Probe)
 }
 
 fn counted(
@@ -133,21 +141,21 @@ fn counted(
     })
 }
 
-fn probing(world: &mut World, flow: &WireFlow<'_>, probe: &Probe, stragglers: Duration) -> Result<Probing> {
+fn probing(
+    world: &mut World,
+    flow: &WireFlow<'_>,
+    number: u32,
+    (count, interval, bytes): (usize, Duration, usize),
+    comes_back: bool,
+) -> Result<Probing> {
     let (from, to) = (world.host(flow.from)?, world.host(flow.to)?);
-    let target = (to.addr, DATAGRAM_PORT).into();
-    let probing = Probing {
-        from: from.id,
-        to: to.id,
-        nodes: [from.datagrams, to.datagrams],
-        count: probe.count,
-        stragglers,
-    };
-    let Probe { bytes, interval, count, .. } = *probe;
-    world.sim.with(probing.from, probing.nodes[0], |node: &mut DatagramNode, now| {
-        node.send(now, target, bytes, interval, count);
-    });
-    Ok(probing)
+    let what =
+        Datagrams { to: (to.addr, DATAGRAM_PORT).into(), bytes, interval, count, come_back: comes_back };
+    let sender = (from.id, from.datagrams);
+    let receiver = if comes_back { sender } else { (to.id, to.datagrams) };
+    let stragglers = flow.case.stragglers();
+    world.sim.with(sender.0, sender.1, |node: &mut DatagramNode, now| node.send(now, number, what));
+    Ok(Probing { sender, receiver, flow: number, count, stragglers, comes_back })
 }
 
 /// Looks how far a flow is, and says whether it is over.
@@ -198,12 +206,14 @@ fn count(world: &mut World, counted: &mut Counted) -> Result<bool> {
 
 /// Whether all probes have arrived, or were waited for long enough.
 fn is_over(world: &mut World, probing: &Probing) -> bool {
-    let Probing { from, to, nodes, count, stragglers } = *probing;
-    let (sent, last) = world
-        .sim
-        .with(from, nodes[0], |node: &mut DatagramNode, _| (node.sent().len(), node.sent().last().copied()));
-    let come =
-        world.sim.with(to, nodes[1], |node: &mut DatagramNode, _| node.arrived().iter().flatten().count());
+    let Probing { sender, receiver, flow, count, stragglers, .. } = *probing;
+    let (sent, last) = world.sim.with(sender.0, sender.1, |node: &mut DatagramNode, _| {
+        let sent = node.sent(flow);
+        (sent.len(), sent.last().copied())
+    });
+    let come = world.sim.with(receiver.0, receiver.1, |node: &mut DatagramNode, _| {
+        node.arrived(flow).map_or(0, |arrived| arrived.count)
+    });
     let waited = last.is_some_and(|last| world.sim.now().since(last) > stragglers);
     come == count || sent == count && waited
 }
@@ -215,14 +225,21 @@ fn outcome(world: &mut World, flow: &Flow) -> Outcome {
             let (first, second) = (goodput_mbit_s(first), goodput_mbit_s(second));
             Outcome::Share { share: second / (first + second), together_mbit_s: first + second }
         }
-        Flow::Probe(Probing { from, to, nodes, count, .. }) => {
-            let sent = world.sim.with(*from, nodes[0], |node: &mut DatagramNode, _| node.sent().to_vec());
-            let arrived = world.sim.with(*to, nodes[1], |node: &mut DatagramNode, _| node.arrived().to_vec());
+        Flow::Probe(Probing { sender, receiver, flow, count, comes_back, .. }) => {
+            let sent =
+                world.sim.with(sender.0, sender.1, |node: &mut DatagramNode, _| node.sent(*flow).to_vec());
+            let arrived = world.sim.with(receiver.0, receiver.1, |node: &mut DatagramNode, _| {
+                node.arrived(*flow).map(|arrived| arrived.times.clone()).unwrap_or_default()
+            });
             let delay_ms = |number: usize| {
                 let arrived = arrived.get(number).copied().flatten()?;
                 Some(arrived.since(sent[number]).as_secs_f64() * 1e3)
             };
-            Outcome::Probe { delays_ms: (0..*count).map(delay_ms).collect() }
+            let fates = (0..*count).map(delay_ms).collect();
+            match comes_back {
+                false => Outcome::Probe { delays_ms: fates },
+                true => Outcome::Ping { rtts_ms: fates },
+            }
         }
     }
 }

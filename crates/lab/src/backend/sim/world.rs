@@ -51,6 +51,8 @@ pub(super) struct World {
     pub(super) params: Arc<NetworkParams>,
     /// Whether relays of it stand for stock Tor's.
     pub(super) has_stock_model: bool,
+    /// How many flows of pings there were.
+    pub(super) pinged: u32,
     /// Tells others how much time has passed.
     clock: Rc<VirtualClock>,
 }
@@ -116,7 +118,7 @@ impl World {
         let relays: Vec<RelayHost> = hosts.values().filter_map(|place| place.relay.clone()).collect();
         introduce(&mut sim, relays.iter());
         let has_stock_model = deployment.programs.iter().any(|placed| is_stock(&placed.role));
-        Ok(World { sim, hosts, params: Arc::new(params), has_stock_model, clock })
+        Ok(World { sim, hosts, params: Arc::new(params), has_stock_model, pinged: 0, clock })
     }
 
     /// Has all that happens written down, of hosts that this network has.

@@ -187,3 +187,101 @@ fn what_cannot_be_drawn_is_said_with_its_line() {
         assert!(error.starts_with(&place) && error.contains(what), "{change:?}: {error}");
     }
 }
+
+const PLACED: &str = r#"
+name = "placed"
+title = "Placed"
+about = "A plan for tests."
+budget = "10 min"
+runs = 1
+
+[tor]
+server = "server"
+default_wire = { delay = "1 ms", jitter_reorders = true }
+relay = [
+    { name = "here", place = "A" },
+    { name = "there", count = 8, exit = true, place = ["A", "B", "B"] },
+    { name = "nowhere", exit = true },
+]
+
+[tor.topology]
+server = "B"
+places = ["A", "B"]
+delay_ms = [[5], [20, 10]]
+lost_pct = [1, 2]
+
+[[tor.wire]]
+name = "named"
+between = [["here", "there3"]]
+there = { delay = "70 ms" }
+
+[[tor.client]]
+name = "web"
+place = "A"
+path = ["here", "nowhere"]
+program = { bulk = {} }
+
+[[tor.ping]]
+name = "all"
+between = [["here", "there"], ["there", "there"], ["server", "here"]]
+every = "10 ms"
+
+[[tor.phase]]
+name = "pings"
+pings = ["all"]
+duration = "5 s"
+
+[[arm]]
+name = "tls"
+tor = { transport = "tls" }
+"#;
+
+fn placed(change: (&str, &str)) -> Result<Loaded> {
+    assert!(PLACED.contains(change.0), "{}", change.0);
+    parse("placed.toml", &PLACED.replacen(change.0, change.1, 1), &BTreeMap::new())
+}
+
+#[test]
+fn wires_are_what_the_places_of_their_ends_say() {
+    let plan = placed(("runs", "runs")).unwrap().plan;
+    let tor = plan.tor.unwrap();
+    let drawn = tor.as_ref().drawn(1).unwrap();
+    let place: BTreeMap<&str, &str> = drawn.places();
+    assert_eq!((place.len(), place["here"], place["server"]), (11, "A", "B"));
+    assert!((1..=8).any(|member| place[&*format!("there{member}")] == "B"));
+    // Each two of nine, and the server's; the one that a group names is not among them, nor are those to nowhere.
+    assert_eq!((drawn.pings[0].as_ref().between.len(), drawn.drawn_wires.len()), (37, 36 + 1));
+    for wire in &drawn.drawn_wires {
+        let ms = match (&*wire.from, &*wire.to) {
+            ("here", "web") => 5,
+            (from, to) => match (place[from], place[to]) {
+                ("A", "A") => 5,
+                ("B", "B") => 10,
+                _ => 20,
+            },
+        };
+        assert_eq!((wire.there.delay_ns, wire.there.jitter_reorders), (ms * 1_000_000, true), "{wire:?}");
+        assert!(wire.there.loss != heddle_netem::Loss::None && wire.back.is_none(), "{wire:?}");
+    }
+    // What is drawn already stays.
+    let again = drawn.drawn(2).unwrap();
+    assert_eq!((again.places(), &again.drawn_wires), (place.clone(), &drawn.drawn_wires));
+    assert_ne!(tor.as_ref().drawn(2).unwrap().places(), place);
+}
+
+#[test]
+fn places_that_are_nowhere_and_pings_of_nobody_are_refused() {
+    for (change, what) in [
+        (("place = \"A\"", "place = \"C\""), "no place \"C\""),
+        (("[5], [20, 10]", "[5], [20]"), "delay_ms has a row"),
+        (("server = \"server\"", "server = \"server\"\ndelay_ms = { one_of = [1] }"), "not both"),
+        (("every = \"10 ms\"", "every = \"10 us\""), "an interval of at least 100 µs"),
+        (("every = \"10 ms\"", "every = \"6 s\""), "0 pings"),
+        (("[\"server\", \"here\"]", "[\"server\", \"hero\"]"), "no host \"hero\""),
+        (("pings = [\"all\"]", "pings = [\"some\"]"), "no pings \"some\""),
+        (("pings = [\"all\"]", "pings = [\"all\"]\nclients = [\"web\"]"), "has no clients, changes or view"),
+    ] {
+        let error = placed(change).unwrap_err().to_string();
+        assert!(error.contains(what) && error.lines().count() == 1, "{change:?}: {error}");
+    }
+}

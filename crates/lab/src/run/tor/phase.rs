@@ -6,6 +6,8 @@
 //!    meanwhile.
 //! 4. The window closes. Probes stop; downloads that have begun go on to their end, beside the streams.
 //! 5. Streams stop, circuits are closed, and what was told becomes figures.
+//!
+//! A phase with pings has wires and attackers as it wants them, and then nothing but pings.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,12 +20,14 @@ use super::streams::{self, Member, Window};
 use super::wire_view::{Viewed, Viewing};
 use super::{server_of, transport_use, wire_use};
 use crate::backend::{
-    Built, Circuit, CircuitOrder, Log, Reached, ServerKind, Source, SourceId, Spent, Testbed,
+    Built, Circuit, CircuitOrder, Log, Outcome, Reached, ServerKind, Source, SourceId, Spent, Testbed,
+    WireFlow,
 };
 use crate::error::{Error, Result};
 use crate::figures::{Labels, labels};
 use crate::plan::hosts;
-use crate::plan::{Change, Client, Flow, Phase, Tor, TorArm, Traffic, WireGroup, WirePair};
+use crate::plan::{Case, Change, Client, Flow, Phase, Pings, Tor, TorArm, Traffic, WireGroup, WirePair};
+use crate::run::pings;
 use crate::run::sampled::Sampled;
 
 /// A phase of a network that is up.
@@ -82,6 +86,9 @@ impl PhaseRun<'_> {
     ) -> Result<Measured> {
         let PhaseRun { tor, arm, phase, .. } = *self;
         self.set_wires(testbed)?;
+        if !phase.pings.is_empty() {
+            return self.ping(testbed, on_step);
+        }
         let told_before = transport_use::read(tor, testbed)?;
         testbed.let_attack(phase.attack_early)?;
         let pairs_s = match phase.any_transport {
@@ -126,6 +133,40 @@ impl PhaseRun<'_> {
             .chain(wrong)
             .map(|what| format!("{what} in phase {}", phase.name));
         Ok(Measured { faults: faults.collect(), samples: keep(phase, samples) })
+    }
+
+    /// Has hosts ping each other, all pairs at the same time.
+    fn ping(&self, testbed: &mut dyn Testbed, on_step: &mut dyn FnMut(&str)) -> Result<Measured> {
+        let PhaseRun { tor, arm, phase, .. } = *self;
+        testbed.let_attack(phase.attack || phase.attack_early)?;
+        let pings = tor.pings.iter().map(Spanned::as_ref).filter(|pings| phase.pings.contains(&pings.name));
+        let pairs = pings.flat_map(|pings| pings.between.iter().map(move |pair| (pings, pair)));
+        let asked: Vec<(&Pings, &[String; 2], Case)> = pairs
+            .map(|(pings, pair)| {
+                let wire = hosts::between(tor, arm, phase, [&pair[0], &pair[1]]);
+                let case = Case::of_pings(pings.lasting(phase.duration), wire.map(Clone::clone));
+                (pings, pair, case)
+            })
+            .collect();
+        let flows: Vec<WireFlow<'_>> =
+            asked.iter().map(|(_, [from, to], case)| WireFlow { from, to, case }).collect();
+        let step = format!("{}: pinging", phase.name);
+        let outcomes = testbed.run_flows(&flows, &mut || on_step(&step))?;
+        testbed.check()?;
+        testbed.let_attack(phase.attack_early)?;
+        let mut measured = Measured::default();
+        for ((pings, [from, to], case), outcome) in asked.iter().zip(outcomes) {
+            let Outcome::Ping { rtts_ms } = outcome else { continue };
+            if rtts_ms.iter().all(Option::is_none) && !phase.may_fail {
+                measured
+                    .faults
+                    .push(format!("no ping from {from} to {to} came back in phase {}", phase.name));
+            }
+            let samples = pings::samples(&rtts_ms, case.directions()).into_iter();
+            measured.samples.extend(samples.map(|sampled| sampled.with(pings.labels_of(to))));
+        }
+        measured.samples = keep(phase, measured.samples);
+        Ok(measured)
     }
 
     /// The clients of the phase, each as often as it has circuits; none where flows stand in for them.

@@ -353,9 +353,9 @@ mod tests {
 
     fn client(name: &str, program: Traffic) -> Client {
         let labels = labels([("to", "here")]);
-        let (up, down) = Default::default();
-        let path = Vec::new();
-        Client { name: name.into(), count: None, share: None, path, up, down, circuits: 1, program, labels }
+        let (name, path, place) = (name.into(), Vec::new(), None);
+        let (up, down, count, share) = Default::default();
+        Client { name, count, share, place, path, up, down, circuits: 1, program, labels }
     }
 
     fn members<'a>(clients: &[&'a Client], logs: &'a [Log]) -> Vec<Group<'a>> {
