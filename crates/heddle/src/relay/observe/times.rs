@@ -1,7 +1,7 @@
 //! The times of a shard's steps, for whoever asked: the metrics (`HeddleTimings`) and those who observe
 //! (`HeddleObserve`).
 
-use crate::relay::metrics::Timings;
+use super::Timings;
 use heddle_seam::stopwatch::{Step, Timekeeper};
 use heddle_spe::{Clock, Collector, Series, SeriesId};
 use std::sync::Arc;
