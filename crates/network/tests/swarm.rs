@@ -20,7 +20,10 @@ fn a_few_seeds_break_nothing() {
             *faults.entry(fault).or_insert(0) += times;
         }
     }
-    assert!(rogue_bytes > 1_000_000, "over malicious relays came {rogue_bytes} bytes: nobody saw what they did");
+    assert!(
+        rogue_bytes > 100_000,
+        "over malicious relays came {rogue_bytes} bytes: nobody saw what they did"
+    );
     // Were there none of a kind, it would not have been borne.
     let troubles = [
         "connections reset",
