@@ -188,6 +188,8 @@ impl Pair<'_> {
         if let Some((full, idle)) = kernel_full.zip(kernel_idle) {
             let of_circuit = (full as f64 - idle as f64) / args.count as f64;
             samples.add(0, "circuit_kernel_memory_bytes", &labels(transport), "B", &[of_circuit]);
+        } else {
+            eprintln!("what the kernel holds for sockets is not told: only root may read /proc/slabinfo");
         }
         for (place, (idle, full)) in PLACES.iter().zip(idle.iter().zip(&full)) {
             let labels = || labels([("transport", self.kind.name()), ("relay", place)]);

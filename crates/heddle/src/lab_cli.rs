@@ -145,7 +145,8 @@ struct RunArgs {
     /// A directory for the results.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Adds runs to the results that are there, of the same plan, values, arms, phases and commit.
+    /// Adds runs to the results that are there, of the same plan, values, arms, phases, first seed, backend, costs,
+    /// cryptography, commit and machine.
     #[arg(long)]
     resume: bool,
     /// Prints the summary as JSON instead of as text.

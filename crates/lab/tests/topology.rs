@@ -14,12 +14,12 @@ const SMALL: &[(&str, &str)] = &[
     ("relays", "6"),
     ("clients", "3"),
     ("flood_s", "20"),
-    ("single_s", "20"),
-    ("single_ms", "20"),
+    ("each_s", "20"),
+    ("each_ms", "20"),
     ("circuit_s", "10"),
 ];
 
-/// Between Canada and these, in the files from which the plan's numbers were taken: delay and standard deviation, one
+/// The plan's own numbers between Canada and these, once more: delay and standard deviation, one
 /// way and in milliseconds, and what both places lose, in percent.
 const FROM_CANADA: [(&str, f64, f64, [f64; 2]); 4] = [
     ("uk", 73.5, 2.0, [1.6, 1.8]),
@@ -64,7 +64,7 @@ fn hosts_are_as_far_from_each_other_as_their_topology_says_and_a_seed_draws_the_
         assert!(least < pings.p50 && pings.p90 < most, "{relay}: {least} {most}");
     }
     // Each two of six, once: what is drawn is what the plan's own bounds want of it, too, and another seed's is not it.
-    let each_two = |summary: &Summary| figure(summary, "ping_mean_ms", &[("pings", "single")]).clone();
+    let each_two = |summary: &Summary| figure(summary, "ping_mean_ms", &[("pings", "each-two")]).clone();
     assert_eq!((each_two(&one).n, each_two(&other).n), (15, 15));
     assert_ne!(each_two(&one), each_two(&other));
     assert!(

@@ -4,7 +4,8 @@ use std::io;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises the limit of this process, and of those that it starts from then on, to so many at least.
+/// Raises the hard limit of this process, and of those that it starts from then on, to so many at least. Relays take all
+/// of it themselves.
 ///
 /// # Errors
 ///

@@ -216,10 +216,14 @@ fn check_phase_of_pings(phase: &Phase, known: &BTreeMap<&str, &Pings>) -> Result
     if pairs > PAIRS_MAX {
         return Err(format!("{pairs} pairs of hosts that ping in one phase; possible are {PAIRS_MAX}"));
     }
-    let is_alone = phase.clients.is_empty() && phase.changes.is_empty() && phase.view.is_none();
+    let is_alone = phase.clients.is_empty()
+        && phase.changes.is_empty()
+        && phase.view.is_none()
+        && phase.bottlenecks.is_empty()
+        && phase.sockets.is_none();
     match phase.pings.is_empty() || is_alone {
         true => Ok(()),
-        false => Err("a phase with pings has no clients, changes or view".into()),
+        false => Err("a phase with pings has no clients, changes, view, sockets or bottlenecks".into()),
     }
 }
 

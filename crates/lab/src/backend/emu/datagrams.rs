@@ -45,7 +45,7 @@ pub(super) fn run_probe(
         let received = receive_probes(&receiver, probe, origin, stragglers, &ended);
         let sent =
             sending.join().unwrap_or_else(|_| Err(Error::Options("a sender of probes panicked".into())));
-        sent.and(received)
+        Ok(Outcome::Probe { delays_ms: sent.and(received)? })
     })
 }
 
@@ -65,7 +65,7 @@ pub(super) fn run_ping(
     let receiver = sender.try_clone().map_err(preparing())?;
     let origin = Instant::now();
     let (ended, over) = (AtomicBool::new(false), AtomicBool::new(false));
-    let told = thread::scope(|scope| {
+    thread::scope(|scope| {
         let echo = scope.spawn(|| {
             be_on_time();
             send_back(&echoing, &over)
@@ -82,12 +82,8 @@ pub(super) fn run_ping(
         let panicked = || Err(Error::Options("a thread of pings panicked".into()));
         let sent = sending.join().unwrap_or_else(|_| panicked());
         let echoed = echo.join().unwrap_or_else(|_| panicked());
-        sent.and(echoed).and(received)
-    })?;
-    match told {
-        Outcome::Probe { delays_ms } => Ok(Outcome::Ping { rtts_ms: delays_ms }),
-        other => Ok(other),
-    }
+        Ok(Outcome::Ping { rtts_ms: sent.and(echoed).and(received)? })
+    })
 }
 
 /// Sends back what comes, until that is over.
@@ -132,7 +128,7 @@ fn receive_probes(
     origin: Instant,
     stragglers: Duration,
     ended: &AtomicBool,
-) -> Result<Outcome> {
+) -> Result<Vec<Option<f64>>> {
     socket.set_read_timeout(Some(SLICE)).map_err(Error::io("preparing probes"))?;
     let mut delays_ms = vec![None; probe.count];
     let mut payload = [0; 2048];
@@ -157,7 +153,7 @@ fn receive_probes(
             break;
         }
     }
-    Ok(Outcome::Probe { delays_ms })
+    Ok(delays_ms)
 }
 
 /// The number and the time of sending of a probe.

@@ -1,6 +1,6 @@
 //! What pings tell, of cases and of phases.
 
-use super::Better::Less;
+use super::Better::{Less, Neither};
 use super::{Quantity, TIMES};
 use crate::statistics::Scale;
 use Scale::{Amount, Any, Percent};
@@ -75,7 +75,7 @@ pub(super) const PINGS: &[Quantity] = &[
         "ping_over_wires",
         TIMES,
         Scale::Ratio,
-        Less,
+        Neither,
         "Round trip of a datagram over what its wire is said to take",
         "the mean of a pair of hosts over what both directions of its wire take by their delays and the means of their \
          jitter",
@@ -85,7 +85,7 @@ pub(super) const PINGS: &[Quantity] = &[
         "ping_deviation_over_wires",
         TIMES,
         Scale::Ratio,
-        Less,
+        Neither,
         "Standard deviation of round trips over what the wire's is said to be",
         "that of a pair of hosts over that of the jitter of both directions of its wire together",
     )
@@ -94,7 +94,7 @@ pub(super) const PINGS: &[Quantity] = &[
         "ping_lost_beyond_wires_pct",
         "%",
         Any,
-        Less,
+        Neither,
         "Datagrams that did not come back, beyond what the wire is said to lose",
         "by how many points the part of a pair of hosts is above the probability that its wire loses one of the two \
          ways, where each packet is lost whatever becomes of others",
