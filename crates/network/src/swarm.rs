@@ -42,6 +42,9 @@ use std::collections::{BTreeMap, BTreeSet};
 const BOOTSTRAP_MAX: Duration = Duration::from_secs(900);
 /// Circuits of a shard, of which a greedy client soon has its share.
 const CIRCUITS_OF_SHARD: usize = 400;
+/// Memory of a relay in networks where it is short: little enough for circuits to end for want of it, as they do with
+/// seed 6, and enough in each of three shards for the connections of six relays, which take 47 KB each and stay.
+const SHORT_MEMORY: u64 = 2_300_000;
 /// Circuits and streams that a client has at once; more are closed first.
 const CIRCUITS_MAX: usize = 24;
 const EXCHANGES_MAX: usize = 60;
@@ -176,11 +179,9 @@ impl Swarm {
             2 => transports.truncate(1),
             _ => {}
         }
-        // Little enough for circuits to end for want of it, as they do with seed 6, and enough in each of three shards for
-        // the connections of six relays, which take 47 KB each and stay.
         let is_short = rng.below(4) == 0;
         if is_short {
-            torrc.max_mem_in_queues = 2_300_000;
+            torrc.max_mem_in_queues = SHORT_MEMORY;
         }
         // Few enough for turns and shares to matter.
         let limits = Limits {

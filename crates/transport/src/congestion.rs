@@ -55,7 +55,6 @@ use heddle_seam::time::{Duration, Instant};
 use losses::{LOSS_SHARE, Losses};
 use path::{Base, Delivery, Steady};
 pub(crate) use shares::{Share, Shares};
-use startup::Latest;
 use testing::Tests;
 pub(crate) use way_back::{AckWait, WayBack};
 
@@ -170,8 +169,8 @@ pub(crate) struct Shared {
     round: Round,
     /// The last round's shortest round trip.
     rtt: Option<Duration>,
-    /// At startup, what the latest packets showed.
-    latest: Option<Latest>,
+    /// At startup, the shortest of the latest packets' round trips, and how many these are.
+    latest: Option<(Duration, u32)>,
     tests: Tests,
     queues: Queues,
     /// When we last contended, and with how many packets.
@@ -489,7 +488,7 @@ impl Shared {
         self.round.packets += 1;
         self.round.acked_bytes += bytes;
         match &mut self.mode {
-            Mode::Startup => self.start_up(now, sample, bytes),
+            Mode::Startup => self.start_up(sample, bytes),
             Mode::Delay => {}
             Mode::Contend(bundle) => {
                 bundle.on_acked(bytes as f64 / self.packet_bytes);

@@ -11,7 +11,7 @@ use super::clients::{Client, Flow, Traffic};
 use super::congestion_control;
 use super::hosts::{AUTHORITIES, NETWORK_HOSTS_MAX, can_become, directions, host_names, hosts};
 use super::network::{Bottleneck, Phase, Relay, Tor, TorArm, WireGroup, WirePair};
-use super::pings::Pings;
+use super::pings::{PAIRS_MAX, Pings};
 use super::sample::Fault;
 use super::upgrade::is_part;
 use super::view::{EVERY_MIN, IDLE_MAX, View};
@@ -30,8 +30,8 @@ const HOPS: std::ops::RangeInclusive<usize> = 1..=8;
 const TIMES_MAX: usize = 300;
 /// The shortest time from one echo to the next.
 const ECHO_MIN: Duration = Duration::from_millis(1);
-/// The most pairs of hosts that ping in one phase: over emulated wires each has threads of its own.
-const PAIRS_MAX: usize = 500;
+/// The most pings of a phase. Each has a round trip in the results.
+const PINGS_MAX: usize = 10_000_000;
 /// The longest line for a torrc.
 const LINE_MAX: usize = 1000;
 
@@ -206,12 +206,16 @@ fn check_pings(pings: &Pings, hosts: &BTreeSet<&str>) -> Result<(), String> {
 
 /// Checks that a phase with pings has them, and nothing else.
 fn check_phase_of_pings(phase: &Phase, known: &BTreeMap<&str, &Pings>) -> Result<(), String> {
-    let mut pairs = 0;
+    let (mut pairs, mut all) = (0, 0_usize);
     for name in &phase.pings {
         let pings = known.get(&**name).ok_or_else(|| format!("there are no pings {name:?}"))?;
         let Ping { count, interval, bytes } = pings.lasting(phase.duration);
         check_probes("pings", count, interval, bytes)?;
         pairs += pings.between.len();
+        all = all.saturating_add(count.saturating_mul(pings.between.len()));
+    }
+    if all > PINGS_MAX {
+        return Err(format!("{all} pings in one phase; possible are {PINGS_MAX}"));
     }
     if pairs > PAIRS_MAX {
         return Err(format!("{pairs} pairs of hosts that ping in one phase; possible are {PAIRS_MAX}"));
@@ -220,10 +224,13 @@ fn check_phase_of_pings(phase: &Phase, known: &BTreeMap<&str, &Pings>) -> Result
         && phase.changes.is_empty()
         && phase.view.is_none()
         && phase.bottlenecks.is_empty()
-        && phase.sockets.is_none();
+        && phase.sockets.is_none()
+        && phase.warm_up.is_zero();
     match phase.pings.is_empty() || is_alone {
         true => Ok(()),
-        false => Err("a phase with pings has no clients, changes, view, sockets or bottlenecks".into()),
+        false => {
+            Err("a phase with pings has no clients, changes, view, sockets, bottlenecks or warm-up".into())
+        }
     }
 }
 

@@ -8,6 +8,10 @@ use super::case::{Ping, ping_bytes};
 use super::units;
 use crate::figures::Labels;
 
+/// The most pairs of hosts that ping in one phase, or have pings of one name: over emulated wires each has threads of
+/// its own.
+pub(super) const PAIRS_MAX: usize = 500;
+
 /// Datagrams from some hosts to others, which send each of them back, in the phases that name them.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -29,6 +29,7 @@ use super::clients::Client;
 use super::drawn::chance;
 use super::hosts::NETWORK_HOSTS_MAX;
 use super::network::{Phase, Relay, Tor, WireGroup};
+use super::pings::PAIRS_MAX;
 use super::shares::sizes;
 use super::topology::Place;
 use super::upgrade;
@@ -71,7 +72,15 @@ impl Tor {
             ..self.clone()
         };
         for pings in &mut drawn.pings {
+            let at = pings.span().start;
             let pings = pings.get_mut();
+            let pairs = count_of_pairs(&pings.between, &groups);
+            if pairs > PAIRS_MAX {
+                return Err((
+                    Some(at),
+                    format!("{pairs} pairs of hosts that ping; possible are {PAIRS_MAX}"),
+                ));
+            }
             pings.between = pairs_of_members(&pings.between, &groups);
         }
         for phase in &mut drawn.phases {
@@ -310,6 +319,15 @@ fn pairs_of_members(pairs: &[[String; 2]], groups: &BTreeMap<&str, Vec<String>>)
         }
     }
     between
+}
+
+/// How many pairs of members there are at most, before any is made.
+fn count_of_pairs(pairs: &[[String; 2]], groups: &BTreeMap<&str, Vec<String>>) -> usize {
+    let size = |name: &String| groups.get(&**name).map_or(1, Vec::len);
+    pairs.iter().fold(0, |sum: usize, [from, to]| {
+        let within = if from == to { 2 } else { 1 };
+        sum.saturating_add((size(from).saturating_mul(size(to)) / within).max(1))
+    })
 }
 
 /// The ends of a wire, the same whichever comes first.

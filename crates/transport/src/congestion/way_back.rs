@@ -9,7 +9,7 @@
 //!
 //! It is known of those packets alone: from one to the next a queue may have drained, however soon they arrive behind
 //! one another. Where the shortest of some round trips is what counts, the others do no harm, because they are only
-//! longer; and where a queue is looked for in each of some in a row, they are passed over while stamps come.
+//! longer; and where a queue is looked for in each of some in a row, they are passed over while many stamps come.
 
 use heddle_seam::time::{Duration, Instant};
 
@@ -17,8 +17,11 @@ use heddle_seam::time::{Duration, Instant};
 /// less than two milliseconds then.
 const BASE_WINDOW_US: u64 = 15_000_000;
 
-/// For how long after a stamp packets without one may have waited, too.
-const STAMPED_FOR_US: u64 = 500_000;
+/// After so many stamps in such a while, packets without one may have waited, too, until the next while is over. Whoever
+/// has a queue before it stamps each second packet or one in two milliseconds; whoever stamps a few, because a few cells
+/// wait now and then, makes no queue.
+const WHILE_US: u64 = 500_000;
+const STAMPS_MIN: u32 = 8;
 
 /// Of a round trip at least so much is the path's and ours, whatever the peer says.
 const OURS_MIN: u32 = 8;
@@ -55,16 +58,33 @@ struct Seen {
     fastest: i32,
     before: i32,
     since_us: u64,
-    at_us: u64,
+    /// How many came in this while and in the one before, and when this one began.
+    count: u32,
+    count_before: u32,
+    counted_since_us: u64,
+}
+
+impl Seen {
+    /// Whether many stamps come.
+    fn are_many(&mut self, now_us: u64) -> bool {
+        let whiles = now_us.saturating_sub(self.counted_since_us) / WHILE_US;
+        if whiles > 0 {
+            self.count_before = if whiles == 1 { self.count } else { 0 };
+            (self.count, self.counted_since_us) = (0, now_us);
+        }
+        self.count.max(self.count_before) >= STAMPS_MIN
+    }
 }
 
 impl WayBack {
     /// A packet arrives whose acknowledgement was put off by so much: what that has waited in all.
     pub(crate) fn on_packet(&mut self, now: Instant, stamped: Option<u32>, put_off: Duration) -> AckWait {
-        let is_stamped = |seen: Seen| (now.as_nanos() / 1000).saturating_sub(seen.at_us) < STAMPED_FOR_US;
         match stamped {
             Some(stamped) => AckWait { waited: put_off + self.on_stamp(now, stamped), is_known: true },
-            None => AckWait { waited: put_off, is_known: !self.seen.is_some_and(is_stamped) },
+            None => {
+                let are_many = self.seen.as_mut().is_some_and(|seen| seen.are_many(now.as_nanos() / 1000));
+                AckWait { waited: put_off, is_known: !are_many }
+            }
         }
     }
 
@@ -76,9 +96,12 @@ impl WayBack {
             fastest: i32::MAX,
             before: i32::MAX,
             since_us: now_us,
-            at_us: now_us,
+            count: 0,
+            count_before: 0,
+            counted_since_us: now_us,
         });
-        seen.at_us = now_us;
+        seen.are_many(now_us);
+        seen.count = seen.count.saturating_add(1);
         let took = took.wrapping_sub(seen.first) as i32;
         if now_us.saturating_sub(seen.since_us) >= BASE_WINDOW_US {
             (seen.before, seen.fastest, seen.since_us) = (seen.fastest, i32::MAX, now_us);
@@ -120,18 +143,47 @@ mod tests {
     }
 
     #[test]
-    fn it_is_not_known_of_packets_without_a_stamp_while_stamps_come() {
+    fn it_is_not_known_of_packets_without_a_stamp_while_many_stamps_come() {
         let mut way_back = WayBack::default();
         let put_off = Duration::from_millis(3);
-        let mut on_packet = |ms, stamped| {
-            let wait = way_back.on_packet(at(ms), stamped, put_off);
+        let mut on_packet = |ms: u64, is_stamped: bool| {
+            let stamp = is_stamped.then_some(ms as u32 * 1000);
+            let wait = way_back.on_packet(at(ms), stamp, put_off);
             assert_eq!(wait.waited, put_off);
             wait.is_known
         };
+        assert!(on_packet(0, false));
+        for ms in (0..14).step_by(2) {
+            assert!(on_packet(ms, true) && on_packet(ms, false), "{ms}");
+        }
+        assert!(on_packet(14, true));
         assert_eq!(
-            [on_packet(0, None), on_packet(1, Some(0)), on_packet(400, None), on_packet(600, None)],
-            [true, true, false, true]
+            [15, 499, 501, 999, 1002].map(|ms| on_packet(ms, false)),
+            [false, false, false, false, true]
         );
+    }
+
+    /// Three credits wait now and then, as they do where somebody sends much the other way (seen in experiment 11).
+    #[test]
+    fn a_stamp_now_and_then_leaves_the_others_known() {
+        let mut way_back = WayBack::default();
+        for ms in 0..10_000 {
+            let stamp = (ms % 100 == 0).then_some(ms as u32 * 1000);
+            assert!(way_back.on_packet(at(ms), stamp, Duration::ZERO).is_known, "{ms}");
+        }
+    }
+
+    /// A packet of 1,200 bytes takes 20 ms on half a megabit per second, and one in two is stamped.
+    #[test]
+    fn a_peer_with_a_queue_on_a_slow_wire_stamps_enough() {
+        let mut way_back = WayBack::default();
+        let mut known = 0;
+        for packet in 0..500_u64 {
+            let stamp = (packet % 2 == 0).then_some(packet as u32 * 20_000);
+            let wait = way_back.on_packet(at(20 * packet), stamp, Duration::ZERO);
+            known += u32::from(stamp.is_none() && wait.is_known);
+        }
+        assert!(known < 10, "{known} of 250");
     }
 
     #[test]

@@ -279,7 +279,9 @@ fn places_that_are_nowhere_and_pings_of_nobody_are_refused() {
         (("every = \"10 ms\"", "every = \"6 s\""), "0 pings"),
         (("[\"server\", \"here\"]", "[\"server\", \"hero\"]"), "no host \"hero\""),
         (("pings = [\"all\"]", "pings = [\"some\"]"), "no pings \"some\""),
-        (("pings = [\"all\"]", "pings = [\"all\"]\nclients = [\"web\"]"), "has no clients, changes or view"),
+        (("count = 8", "count = 40"), "possible are 500"),
+        (("duration = \"5 s\"", "duration = \"3000 s\""), "possible are 10000000"),
+        (("pings = [\"all\"]", "pings = [\"all\"]\nclients = [\"web\"]"), "has no clients, changes, view"),
     ] {
         let error = placed(change).unwrap_err().to_string();
         assert!(error.contains(what) && error.lines().count() == 1, "{change:?}: {error}");

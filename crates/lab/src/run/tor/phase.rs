@@ -156,7 +156,9 @@ impl PhaseRun<'_> {
         testbed.let_attack(phase.attack_early)?;
         let mut measured = Measured::default();
         for ((pings, [from, to], case), outcome) in asked.iter().zip(outcomes) {
-            let Outcome::Ping { rtts_ms } = outcome else { continue };
+            let Outcome::Ping { rtts_ms } = outcome else {
+                unreachable!("a case of pings gives what became of pings")
+            };
             if rtts_ms.iter().all(Option::is_none) && !phase.may_fail {
                 measured
                     .faults
