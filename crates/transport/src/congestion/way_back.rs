@@ -17,9 +17,9 @@ use heddle_seam::time::{Duration, Instant};
 /// less than two milliseconds then.
 const BASE_WINDOW_US: u64 = 15_000_000;
 
-/// After so many stamps in such a while, packets without one may have waited, too, until the next while is over. Whoever
-/// has a queue before it stamps each second packet or one in two milliseconds; whoever stamps a few, because a few cells
-/// wait now and then, makes no queue.
+/// After so many stamps in such a while, packets without one may have waited, too, until the next while is over.
+/// Whoever has a queue before it stamps each second packet or one in two milliseconds; whoever stamps a few, because a
+/// few cells wait now and then, makes no queue.
 const WHILE_US: u64 = 500_000;
 const STAMPS_MIN: u32 = 8;
 
