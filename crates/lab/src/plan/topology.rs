@@ -21,11 +21,12 @@ pub struct Topology {
     pub places: Vec<String>,
     /// The delay in milliseconds, one way; a triangle.
     pub delay_ms: Vec<Vec<f64>>,
-    /// The standard deviation of a normal jitter in milliseconds, one way; a triangle. Default: there is none.
+    /// The standard deviation of a normal jitter in milliseconds, one way; a triangle. Default: as in
+    /// `default_wire`.
     #[serde(default)]
     pub jitter_ms: Vec<Vec<f64>>,
     /// For each place how many percent of the packets that leave it or come to it are lost there: of those from one
-    /// place to another what both leave arrives. Default: none.
+    /// place to another what both leave arrives. Default: as in `default_wire`.
     #[serde(default)]
     pub lost_pct: Vec<f64>,
     /// The place of the server, if that has a host of its own. Default: that host has none.
@@ -124,7 +125,8 @@ impl Topology {
         let nanoseconds = |ms: f64| (ms * 1e6).round() as u64;
         let kept = |place: usize| 1.0 - self.lost_pct.get(place).copied().unwrap_or_default() / 100.0;
         let jitter = match nanoseconds(of(&self.jitter_ms)) {
-            0 => like.jitter.clone(),
+            _ if self.jitter_ms.is_empty() => like.jitter.clone(),
+            0 => Jitter::None,
             std_dev_ns => Jitter::Normal { std_dev_ns },
         };
         let loss = match self.lost_pct.is_empty() {
@@ -161,6 +163,14 @@ mod tests {
         assert!((probability - 0.28).abs() < 1e-12, "{probability}");
         assert_eq!((of(["A", "A"]).delay_ns, of(["A", "A"]).jitter), (1_000_000, Jitter::None));
         assert_eq!(topology().wire(["A", "D"], &like), None);
+        // What it says nothing of is as in other wires, and a zero says something.
+        let jitter = Jitter::Normal { std_dev_ns: 9 };
+        let like =
+            DirectionOptions { jitter: jitter.clone(), loss: Loss::Bernoulli { probability: 0.5 }, ..like };
+        let bare =
+            Topology { jitter_ms: vec![], lost_pct: vec![], ..topology() }.wire(["A", "A"], &like).unwrap();
+        assert_eq!((bare.jitter, bare.loss), (jitter, like.loss.clone()));
+        assert_eq!(topology().wire(["A", "A"], &like).unwrap().jitter, Jitter::None);
     }
 
     #[test]
