@@ -22,9 +22,9 @@ const CACHES: [&str; 12] = [
 /// The pages in which Linux counts what TCP's buffers hold, as they are on x86-64.
 const PAGE_BYTES: u64 = 4096;
 
-/// Bytes that the whole machine's sockets take in the kernel at least, with what waits in TCP's buffers. A cache that the
-/// kernel has merged with another one does not stand in its table and is not counted. `None` for who may not read the
-/// table, which is root's, and where TCP's own cache is not in it.
+/// Bytes that the whole machine's sockets take in the kernel at least, with what waits in TCP's buffers. A cache that
+/// the kernel has merged with another one does not stand in its table and is not counted. `None` for who may not read
+/// the table, which is root's, and where TCP's own cache is not in it.
 pub fn of_sockets() -> Option<u64> {
     let slabs = fs::read_to_string("/proc/slabinfo").ok()?;
     let sockets = fs::read_to_string("/proc/net/sockstat").ok()?;
