@@ -42,8 +42,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const BOOTSTRAP_MAX: Duration = Duration::from_secs(900);
 /// Circuits of a shard, of which a greedy client soon has its share.
 const CIRCUITS_OF_SHARD: usize = 400;
-/// Memory of a relay in networks where it is short: little enough for circuits to end for want of it, as they do with
-/// seed 6, and enough in each of three shards for the connections of six relays, which take 47 KB each and stay.
+/// Memory of a relay in networks where it is short: little enough for circuits to end for want of it in some of them,
+/// and enough in each of three shards for the connections of six relays, which take 47 KB each and stay.
 const SHORT_MEMORY: u64 = 2_300_000;
 /// Circuits and streams that a client has at once; more are closed first.
 const CIRCUITS_MAX: usize = 24;

@@ -351,14 +351,6 @@ pub const PLANTED: &[Planted] = &[
         seed: 0,
     },
     Planted {
-        name: "memory that is never freed",
-        breaks: "Nothing ends where a shard has used up its memory.",
-        file: "relay/src/shard/pressure.rs",
-        good: "if [[used <= max.max(self.in_vain_above)]] { return; }",
-        bad: "used <= max.max(self.in_vain_above) || true",
-        seed: 6,
-    },
-    Planted {
         name: "a cell for nobody",
         breaks: "The last relay of a circuit drops what is for no hop, and the circuit goes on.",
         file: "relay/src/core/hop.rs",
