@@ -186,23 +186,19 @@ fn print_table(costs: &[Cost]) {
 
 fn print_json(costs: &[Cost]) {
     let row = |cost: &Cost| {
-        let parts = cost.by_library.iter();
-        let parts: Vec<String> =
-            parts.map(|(library, instructions)| format!("{library:?}: {instructions:.2}")).collect();
-        format!(
-            "{{\"links\": {:?}, \"way\": {:?}, \"observer\": {:?}, \"cells\": {}, \"instructions\": {:.2}, \
-             \"more_percent\": {:.3}, \"allocations\": {:.4}, \"copies\": {:.4}, \"by_library\": {{{}}}}}",
-            cost.links,
-            name(&cost.way),
-            name(&cost.observer),
-            cost.cells,
-            cost.instructions,
-            more(costs, cost),
-            cost.allocations,
-            cost.copies,
-            parts.join(", "),
-        )
+        let by_library: serde_json::Map<String, serde_json::Value> =
+            cost.by_library.iter().map(|(library, count)| (library.clone(), (*count).into())).collect();
+        serde_json::json!({
+            "links": cost.links,
+            "way": name(&cost.way),
+            "observer": name(&cost.observer),
+            "cells": cost.cells,
+            "instructions": cost.instructions,
+            "more_percent": more(costs, cost),
+            "allocations": cost.allocations,
+            "copies": cost.copies,
+            "by_library": by_library,
+        })
     };
-    let rows: Vec<String> = costs.iter().map(row).collect();
-    println!("[\n{}\n]", rows.join(",\n"));
+    println!("{:#}", costs.iter().map(row).collect::<serde_json::Value>());
 }

@@ -65,13 +65,17 @@ struct Seen {
 }
 
 impl Seen {
-    /// Whether many stamps come.
-    fn are_many(&mut self, now_us: u64) -> bool {
+    /// Begins the next while where this one is over.
+    fn pass(&mut self, now_us: u64) {
         let whiles = now_us.saturating_sub(self.counted_since_us) / WHILE_US;
         if whiles > 0 {
             self.count_before = if whiles == 1 { self.count } else { 0 };
             (self.count, self.counted_since_us) = (0, now_us);
         }
+    }
+
+    /// Whether many stamps come.
+    fn are_many(&self) -> bool {
         self.count.max(self.count_before) >= STAMPS_MIN
     }
 }
@@ -79,12 +83,10 @@ impl Seen {
 impl WayBack {
     /// A packet arrives whose acknowledgement was put off by so much: what that has waited in all.
     pub(crate) fn on_packet(&mut self, now: Instant, stamped: Option<u32>, put_off: Duration) -> AckWait {
+        self.seen.iter_mut().for_each(|seen| seen.pass(now.as_nanos() / 1000));
         match stamped {
             Some(stamped) => AckWait { waited: put_off + self.on_stamp(now, stamped), is_known: true },
-            None => {
-                let are_many = self.seen.as_mut().is_some_and(|seen| seen.are_many(now.as_nanos() / 1000));
-                AckWait { waited: put_off, is_known: !are_many }
-            }
+            None => AckWait { waited: put_off, is_known: !self.seen.is_some_and(|seen| seen.are_many()) },
         }
     }
 
@@ -100,7 +102,6 @@ impl WayBack {
             count_before: 0,
             counted_since_us: now_us,
         });
-        seen.are_many(now_us);
         seen.count = seen.count.saturating_add(1);
         let took = took.wrapping_sub(seen.first) as i32;
         if now_us.saturating_sub(seen.since_us) >= BASE_WINDOW_US {
