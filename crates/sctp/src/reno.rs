@@ -1,8 +1,7 @@
 //! The congestion control of RFC 9260, section 7.2: slow start, congestion avoidance, half after a loss.
 
-use core::time::Duration;
 use heddle_seam::time::Instant;
-use heddle_utcp::congestion::{SessionAck, SessionController};
+use heddle_utcp::congestion::{AckWait, SessionAck, SessionController};
 
 /// RFC 9260, section 7.2.1: the first window in bytes, but two packets at least and four at most.
 const WINDOW_INITIAL: u64 = 4404;
@@ -66,7 +65,7 @@ impl SessionController for Reno {
         self.in_flight += bytes;
     }
 
-    fn set_ack_wait(&mut self, _waited: Duration, _is_known: bool) {}
+    fn set_ack_wait(&mut self, _wait: AckWait) {}
 
     fn on_ack(&mut self, ack: &SessionAck) {
         // Only a window that is used grows; what was in flight is known from before this acknowledgement.

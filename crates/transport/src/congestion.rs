@@ -52,11 +52,14 @@ use breaker::{Breaker, PACKETS_OPEN};
 use bundle::{Bundle, Curve, PACKETS_PER_FLOW};
 pub(crate) use ceiling::Ceiling;
 use heddle_seam::time::{Duration, Instant};
+use heddle_utcp::congestion::AckWait;
 use losses::{LOSS_SHARE, Losses};
 use path::{Base, Delivery, Steady};
 pub(crate) use shares::{Share, Shares};
+use startup::Told;
 use testing::Tests;
-pub(crate) use way_back::{AckWait, WayBack};
+pub(crate) use way_back::WayBack;
+use way_back::without;
 
 /// The queue that is meant to stay; it keeps the wire busy when packets come unevenly.
 const QUEUE_TARGET: Duration = Duration::from_millis(5);
@@ -169,8 +172,8 @@ pub(crate) struct Shared {
     round: Round,
     /// The last round's shortest round trip.
     rtt: Option<Duration>,
-    /// At startup, the shortest of the latest packets' round trips, and how many these are.
-    latest: Option<(Duration, u32)>,
+    /// What packets tell of a queue at startup.
+    told: Told,
     tests: Tests,
     queues: Queues,
     /// When we last contended, and with how many packets.
@@ -238,7 +241,7 @@ impl Shared {
             regained: None,
             round: Round { since: now, ..Round::default() },
             rtt: None,
-            latest: None,
+            told: Told::default(),
             tests: Tests::new(now),
             queues: Queues {
                 before: Duration::ZERO,
@@ -482,13 +485,14 @@ impl Shared {
 
     /// A packet was acknowledged that left at `sent` and never before.
     pub(crate) fn on_acked(&mut self, now: Instant, sent: Instant, bytes: u64) {
-        let sample = self.ack_wait.taken_from(now.since(sent));
+        let round_trip = now.since(sent);
+        let sample = without(self.ack_wait.waited, round_trip);
         let shortest = self.round.rtt.map_or(sample, |rtt| rtt.min(sample));
         self.round.rtt = Some(shortest);
         self.round.packets += 1;
         self.round.acked_bytes += bytes;
         match &mut self.mode {
-            Mode::Startup => self.start_up(sample, bytes),
+            Mode::Startup => self.start_up(round_trip, bytes),
             Mode::Delay => {}
             Mode::Contend(bundle) => {
                 bundle.on_acked(bytes as f64 / self.packet_bytes);
@@ -508,8 +512,9 @@ impl Shared {
         self.base.add(now, rtt);
     }
 
-    /// So long the acknowledgement waited that comes now.
+    /// Another acknowledgement comes, that waited so long.
     pub(crate) fn set_ack_wait(&mut self, wait: AckWait) {
+        self.on_worked_off();
         self.ack_wait = wait;
     }
 

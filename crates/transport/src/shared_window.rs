@@ -1,8 +1,8 @@
 //! The [`Shared`] controller as the flows of a session want one: those of tcp-dtls, and the association of sctp-dtls.
 
-use crate::congestion::{AckWait, Ceiling, Shared};
+use crate::congestion::{Ceiling, Shared};
 use heddle_seam::time::{Duration, Instant};
-use heddle_utcp::congestion::{SessionAck, SessionController};
+use heddle_utcp::congestion::{AckWait, SessionAck, SessionController};
 
 const WINDOW_SEGMENTS_MIN: u64 = 2;
 
@@ -47,8 +47,8 @@ impl SessionController for SharedOfSession {
         self.shared.on_sent(now, bytes);
     }
 
-    fn set_ack_wait(&mut self, waited: Duration, is_known: bool) {
-        self.shared.set_ack_wait(AckWait { waited, is_known });
+    fn set_ack_wait(&mut self, wait: AckWait) {
+        self.shared.set_ack_wait(wait);
     }
 
     fn on_ack(&mut self, ack: &SessionAck) {
@@ -91,7 +91,7 @@ impl SessionController for SharedOfSession {
 
     fn on_stall_undone(&mut self, _now: Instant) {
         if let Some(before) = self.before_stall.take() {
-            self.shared = *before;
+            self.shared.undo_restart(*before);
         }
     }
 }

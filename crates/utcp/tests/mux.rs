@@ -5,7 +5,7 @@ use heddle_netem::{
     DirectionOptions, HostId, HostOptions, Loss, Rate, Reorder, Seed, Topology, TopologyOptions, WireOptions,
 };
 use heddle_utcp::compact::{FlowId, Malformed, Mux, MuxEvent, MuxOptions};
-use heddle_utcp::congestion::{SessionAck, SessionController};
+use heddle_utcp::congestion::{AckWait, SessionAck, SessionController};
 use heddle_utcp::{BufferPool, CloseReason, Instant};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -179,7 +179,7 @@ impl SessionController for Fixed {
 
     fn on_sent(&mut self, _now: Instant, _bytes: u64) {}
 
-    fn set_ack_wait(&mut self, _waited: Duration, _is_known: bool) {}
+    fn set_ack_wait(&mut self, _wait: AckWait) {}
 
     fn on_ack(&mut self, ack: &SessionAck) {
         assert!(ack.bytes > 0 && ack.newest_sent.is_none_or(|sent| sent < ack.now));

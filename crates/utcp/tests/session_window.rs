@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 use heddle_utcp::compact::{FlowId, Mux, MuxEvent, MuxOptions};
-use heddle_utcp::congestion::{SessionAck, SessionController};
+use heddle_utcp::congestion::{AckWait, SessionAck, SessionController};
 use heddle_utcp::{BufferPool, Instant};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,7 +42,7 @@ impl SessionController for Set {
 
     fn on_sent(&mut self, _now: Instant, _bytes: u64) {}
 
-    fn set_ack_wait(&mut self, _waited: Duration, _is_known: bool) {}
+    fn set_ack_wait(&mut self, _wait: AckWait) {}
 
     fn on_ack(&mut self, _ack: &SessionAck) {}
 

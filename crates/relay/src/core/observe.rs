@@ -37,8 +37,15 @@ impl Core {
         self.forced = Some(forced).filter(|forced| !forced.places.is_empty());
     }
 
-    /// Says what places have forced since this was last called. Whether there was anything.
+    /// Says what places have forced since this was last called. Whether there was anything. It is asked with each turn,
+    /// and mostly nothing is forced.
+    #[inline]
     pub fn tell_forced(&mut self) -> bool {
+        self.forced.is_some() && self.tell_places()
+    }
+
+    #[cold]
+    fn tell_places(&mut self) -> bool {
         let Some(forced) = &mut self.forced else { return false };
         let mut told = Vec::new();
         for (place, snapshot) in &mut forced.places {

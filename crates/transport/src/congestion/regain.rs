@@ -2,6 +2,7 @@
 
 use super::bundle::Bundle;
 use super::path::{Base, Steady};
+use super::startup::Told;
 use super::{IDLE_MIN, Mode, PACKETS_INITIAL, PACKETS_MIN, Queues, Shared};
 use heddle_seam::time::{Duration, Instant};
 
@@ -63,8 +64,13 @@ impl Shared {
         }
         self.base = Base::new(now, None);
         self.steady = Steady::new(now, Duration::ZERO, 0.0);
-        (self.rtt, self.latest) = (None, None);
+        (self.rtt, self.told) = (None, Told::default());
         self.forget_queues(now);
+    }
+
+    /// That was a mistake: all is as it was before, but for what was told since then.
+    pub(crate) fn undo_restart(&mut self, before: Shared) {
+        *self = Shared { ack_wait: self.ack_wait, flows: self.flows, ..before };
     }
 
     /// What was seen of queues was another path's.

@@ -9,38 +9,27 @@
 //!
 //! It is known of those packets alone: from one to the next a queue may have drained, however soon they arrive behind
 //! one another. Where the shortest of some round trips is what counts, the others do no harm, because they are only
-//! longer; and where a queue is looked for in each of some in a row, they are passed over while many stamps come.
+//! longer. Where a queue is looked for in each of some in a row, it matters what they waited at most: packets come in
+//! their order, so each left after the stamped one before it, and waited no longer than that did and what passed since
+//! it came.
 
 use heddle_seam::time::{Duration, Instant};
+use heddle_utcp::congestion::AckWait;
 
 /// For how long the fastest is remembered. Clocks that drift apart by a ten-thousandth, more than most do, differ by
 /// less than two milliseconds then.
 const BASE_WINDOW_US: u64 = 15_000_000;
 
-/// After so many stamps in such a while, packets without one may have waited, too, until the next while is over.
-/// Whoever has a queue before it stamps each second packet or one in two milliseconds; whoever stamps a few, because a
-/// few cells wait now and then, makes no queue.
-const WHILE_US: u64 = 500_000;
-const STAMPS_MIN: u32 = 8;
+/// So long after a stamp packets without one may have waited, too. Whoever has a queue before it stamps each second
+/// packet or one in two milliseconds.
+const STAMPED_FOR_US: u64 = 500_000;
 
 /// Of a round trip at least so much is the path's and ours, whatever the peer says.
 const OURS_MIN: u32 = 8;
 
-/// What an acknowledgement waited.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct AckWait {
-    pub(crate) waited: Duration,
-    /// Whether it is known what it waited on its way.
-    pub(crate) is_known: bool,
-}
-
-impl AckWait {
-    pub(crate) const NOTHING: AckWait = AckWait { waited: Duration::ZERO, is_known: true };
-
-    /// A round trip without it.
-    pub(super) fn taken_from(self, round_trip: Duration) -> Duration {
-        round_trip.saturating_sub(self.waited).max(round_trip / OURS_MIN)
-    }
+/// A round trip without what of it was waited.
+pub(super) fn without(waited: Duration, round_trip: Duration) -> Duration {
+    round_trip.saturating_sub(waited).max(round_trip / OURS_MIN)
 }
 
 /// What is known of the peer's stamps.
@@ -58,58 +47,57 @@ struct Seen {
     fastest: i32,
     before: i32,
     since_us: u64,
-    /// How many came in this while and in the one before, and when this one began.
-    count: u32,
-    count_before: u32,
-    counted_since_us: u64,
+    /// The last one, and when it came.
+    stamped: u32,
+    at_us: u64,
 }
 
 impl Seen {
-    /// Begins the next while where this one is over.
-    fn pass(&mut self, now_us: u64) {
-        let whiles = now_us.saturating_sub(self.counted_since_us) / WHILE_US;
-        if whiles > 0 {
-            self.count_before = if whiles == 1 { self.count } else { 0 };
-            (self.count, self.counted_since_us) = (0, now_us);
-        }
+    /// What a packet that comes now has waited if it left then.
+    fn waited(self, now_us: u64, stamped: u32) -> Duration {
+        let took = self.took(now_us, stamped);
+        let waited_us = took.saturating_sub(self.fastest.min(self.before));
+        Duration::from_micros(u64::try_from(waited_us).unwrap_or(0))
     }
 
-    /// Whether many stamps come.
-    fn are_many(&self) -> bool {
-        self.count.max(self.count_before) >= STAMPS_MIN
+    /// What it took, beyond the first.
+    fn took(self, now_us: u64, stamped: u32) -> i32 {
+        (now_us as u32).wrapping_sub(stamped).wrapping_sub(self.first) as i32
     }
 }
 
 impl WayBack {
-    /// A packet arrives whose acknowledgement was put off by so much: what that has waited in all.
+    /// A packet arrives whose acknowledgement was put off by so much: what that has waited in all. What came without a
+    /// stamp left after the last one with a stamp, and waited no longer than one that left with it and comes now.
     pub(crate) fn on_packet(&mut self, now: Instant, stamped: Option<u32>, put_off: Duration) -> AckWait {
-        self.seen.iter_mut().for_each(|seen| seen.pass(now.as_nanos() / 1000));
-        match stamped {
-            Some(stamped) => AckWait { waited: put_off + self.on_stamp(now, stamped), is_known: true },
-            None => AckWait { waited: put_off, is_known: !self.seen.is_some_and(|seen| seen.are_many()) },
+        let now_us = now.as_nanos() / 1000;
+        if let Some(stamped) = stamped {
+            let waited = put_off + self.on_stamp(now_us, stamped);
+            return AckWait { waited, at_most: waited, is_peer_stamping: true };
         }
+        let seen = self.seen.filter(|seen| now_us.saturating_sub(seen.at_us) < STAMPED_FOR_US);
+        let at_most = seen.map_or(Duration::ZERO, |seen| seen.waited(now_us, seen.stamped));
+        AckWait { waited: put_off, at_most: put_off + at_most, is_peer_stamping: seen.is_some() }
     }
 
-    fn on_stamp(&mut self, now: Instant, stamped: u32) -> Duration {
-        let now_us = now.as_nanos() / 1000;
-        let took = (now_us as u32).wrapping_sub(stamped);
+    fn on_stamp(&mut self, now_us: u64, stamped: u32) -> Duration {
         let seen = self.seen.get_or_insert(Seen {
-            first: took,
+            first: (now_us as u32).wrapping_sub(stamped),
             fastest: i32::MAX,
             before: i32::MAX,
             since_us: now_us,
-            count: 0,
-            count_before: 0,
-            counted_since_us: now_us,
+            stamped,
+            at_us: now_us,
         });
-        seen.count = seen.count.saturating_add(1);
-        let took = took.wrapping_sub(seen.first) as i32;
-        if now_us.saturating_sub(seen.since_us) >= BASE_WINDOW_US {
-            (seen.before, seen.fastest, seen.since_us) = (seen.fastest, i32::MAX, now_us);
+        let since_us = now_us.saturating_sub(seen.since_us);
+        if since_us >= BASE_WINDOW_US {
+            // What was fastest before a long pause was so by clocks of then.
+            seen.before = if since_us < 2 * BASE_WINDOW_US { seen.fastest } else { i32::MAX };
+            (seen.fastest, seen.since_us) = (i32::MAX, now_us);
         }
-        seen.fastest = seen.fastest.min(took);
-        let waited_us = took.saturating_sub(seen.fastest.min(seen.before));
-        Duration::from_micros(u64::try_from(waited_us).unwrap_or(0))
+        seen.fastest = seen.fastest.min(seen.took(now_us, stamped));
+        (seen.stamped, seen.at_us) = (stamped, now_us);
+        seen.waited(now_us, stamped)
     }
 }
 
@@ -129,7 +117,8 @@ mod tests {
         let mut way_back = WayBack::default();
         let stamps = (0..millis).step_by(2).map(|sent| {
             let theirs_us = (sent as f64 * 1000.0 * (1.0 + drift)) as u64 as u32;
-            way_back.on_stamp(at(sent + 20 + queue_ms(sent)), theirs_us.wrapping_sub(5000))
+            let at_us = at(sent + 20 + queue_ms(sent)).as_nanos() / 1000;
+            way_back.on_stamp(at_us, theirs_us.wrapping_sub(5000))
         });
         stamps.last().map_or(0.0, |waited| waited.as_secs_f64() * 1e3)
     }
@@ -144,47 +133,23 @@ mod tests {
     }
 
     #[test]
-    fn it_is_not_known_of_packets_without_a_stamp_while_many_stamps_come() {
+    fn packets_behind_a_stamp_waited_no_longer_than_it_and_what_passed_since() {
         let mut way_back = WayBack::default();
         let put_off = Duration::from_millis(3);
-        let mut on_packet = |ms: u64, is_stamped: bool| {
-            let stamp = is_stamped.then_some(ms as u32 * 1000);
-            let wait = way_back.on_packet(at(ms), stamp, put_off);
-            assert_eq!(wait.waited, put_off);
-            wait.is_known
+        let mut on_packet = |ms: u64, stamp_ms: Option<u32>| {
+            let wait = way_back.on_packet(at(ms), stamp_ms.map(|ms| ms * 1000), put_off);
+            let waited_ms =
+                [wait.waited, wait.at_most].map(|waited| waited.saturating_sub(put_off).as_millis());
+            (waited_ms, wait.is_peer_stamping)
         };
-        assert!(on_packet(0, false));
-        for ms in (0..14).step_by(2) {
-            assert!(on_packet(ms, true) && on_packet(ms, false), "{ms}");
+        assert_eq!(on_packet(0, None), ([0, 0], false));
+        assert_eq!(on_packet(20, Some(0)), ([0, 0], true));
+        assert_eq!(on_packet(25, None), ([0, 5], true));
+        assert_eq!(on_packet(60, Some(10)), ([30, 30], true));
+        for (ms, at_most_ms) in [(60, 30), (61, 31), (559, 529)] {
+            assert_eq!(on_packet(ms, None), ([0, at_most_ms], true));
         }
-        assert!(on_packet(14, true));
-        assert_eq!(
-            [15, 499, 501, 999, 1002].map(|ms| on_packet(ms, false)),
-            [false, false, false, false, true]
-        );
-    }
-
-    /// Three credits wait now and then, as they do where somebody sends much the other way (seen in experiment 11).
-    #[test]
-    fn a_stamp_now_and_then_leaves_the_others_known() {
-        let mut way_back = WayBack::default();
-        for ms in 0..10_000 {
-            let stamp = (ms % 100 == 0).then_some(ms as u32 * 1000);
-            assert!(way_back.on_packet(at(ms), stamp, Duration::ZERO).is_known, "{ms}");
-        }
-    }
-
-    /// A packet of 1,200 bytes takes 20 ms on half a megabit per second, and one in two is stamped.
-    #[test]
-    fn a_peer_with_a_queue_on_a_slow_wire_stamps_enough() {
-        let mut way_back = WayBack::default();
-        let mut known = 0;
-        for packet in 0..500_u64 {
-            let stamp = (packet % 2 == 0).then_some(packet as u32 * 20_000);
-            let wait = way_back.on_packet(at(20 * packet), stamp, Duration::ZERO);
-            known += u32::from(stamp.is_none() && wait.is_known);
-        }
-        assert!(known < 10, "{known} of 250");
+        assert_eq!(on_packet(560, None), ([0, 0], false));
     }
 
     #[test]
@@ -196,16 +161,31 @@ mod tests {
         }
     }
 
+    /// A clock that is slower by a ten-thousandth is late by 360 ms after an hour without a stamp.
+    #[test]
+    fn clocks_that_drift_while_nothing_is_stamped_differ_no_more() {
+        const HOUR: u64 = 3_600_000;
+        let mut way_back = WayBack::default();
+        for ms in [0, 2, HOUR, HOUR + 2, HOUR + 4] {
+            let theirs_us = (ms as f64 * 1000.0 * (1.0 - 1e-4)) as u64 as u32;
+            let waited = way_back.on_packet(at(ms), Some(theirs_us), Duration::ZERO).waited;
+            assert!(waited <= Duration::from_micros(2), "{ms}: {waited:?}");
+        }
+    }
+
     #[test]
     fn whoever_lies_hides_seven_eighths() {
         let path = Duration::from_millis(40);
+        let put_off = Duration::from_secs(u64::MAX / 4);
         for stamps in [[0, u32::MAX], [u32::MAX, 0], [1 << 31, 0], [0, 1 << 31], [7, (1 << 31) + 7]] {
             let mut way_back = WayBack::default();
             for stamped in stamps.iter().cycle().take(9) {
-                let rest = way_back
-                    .on_packet(at(0), Some(*stamped), Duration::from_secs(u64::MAX / 4))
-                    .taken_from(path);
-                assert!(rest >= path / OURS_MIN && rest <= path, "{stamps:?}: {rest:?}");
+                for stamp in [Some(*stamped), None] {
+                    let wait = way_back.on_packet(at(0), stamp, put_off);
+                    for rest in [wait.waited, wait.at_most].map(|waited| without(waited, path)) {
+                        assert!(rest >= path / OURS_MIN && rest <= path, "{stamps:?}: {rest:?}");
+                    }
+                }
             }
         }
     }

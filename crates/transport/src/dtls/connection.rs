@@ -188,8 +188,7 @@ impl<T: Tunnelled> Connection<T> {
         };
         let Open { heads, tunnelled, way_back, .. } = &mut **open;
         if let Some(controller) = tunnelled.controller_mut() {
-            let wait = way_back.on_packet(now, read.stamp, Duration::ZERO);
-            controller.set_ack_wait(wait.waited, wait.is_known);
+            controller.set_ack_wait(way_back.on_packet(now, read.stamp, Duration::ZERO));
         }
         if heads.on_read(&read, codepoint) {
             tunnelled.on_marked();

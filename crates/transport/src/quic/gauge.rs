@@ -5,10 +5,11 @@
 //! connection reads. A controller of ours reads from it how many circuits it stands for.
 
 use super::frames::OfPacket;
-use crate::congestion::{AckWait, WayBack};
+use crate::congestion::WayBack;
 use core::any::Any;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
+use heddle_utcp::congestion::AckWait;
 use quinn_proto::RttEstimator;
 use quinn_proto::congestion::{Controller, ControllerFactory, ControllerMetrics};
 use std::sync::{Arc, Mutex, PoisonError};

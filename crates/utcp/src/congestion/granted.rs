@@ -22,6 +22,23 @@ pub struct SessionAck {
     pub deviation_ns: u64,
 }
 
+/// What an acknowledgement waited on its way back, and before the peer sent it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AckWait {
+    /// As far as it is known. A round trip without it is no shorter than the path.
+    pub waited: Duration,
+    /// At most. What a round trip without it is longer than the path is a queue on the way there.
+    pub at_most: Duration,
+    /// Whether the peer has lately said when it sends, as it does while cells wait.
+    pub is_peer_stamping: bool,
+}
+
+impl AckWait {
+    /// It came at once.
+    pub const NOTHING: AckWait =
+        AckWait { waited: Duration::ZERO, at_most: Duration::ZERO, is_peer_stamping: false };
+}
+
 /// Sets the window that the flows of a session share.
 pub trait SessionController: fmt::Debug + Send + Sync {
     /// What all flows may have in flight, in bytes.
@@ -39,9 +56,8 @@ pub trait SessionController: fmt::Debug + Send + Sync {
     /// So many bytes leave.
     fn on_sent(&mut self, now: Instant, bytes: u64);
 
-    /// What the next datagram acknowledges waited so long on its way back; `is_known` is whether it is known that it
-    /// waited no longer.
-    fn set_ack_wait(&mut self, waited: Duration, is_known: bool);
+    /// Another datagram comes, and what it acknowledges waited so long on its way back.
+    fn set_ack_wait(&mut self, wait: AckWait);
 
     /// Bytes were delivered.
     fn on_ack(&mut self, ack: &SessionAck);

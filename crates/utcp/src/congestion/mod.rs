@@ -13,7 +13,7 @@ mod hystart;
 mod reno;
 
 pub use cubic::Cubic;
-pub use granted::{Granted, SessionAck, SessionController};
+pub use granted::{AckWait, Granted, SessionAck, SessionController};
 pub use reno::Reno;
 
 use crate::options::Algorithm;
