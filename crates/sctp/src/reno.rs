@@ -117,6 +117,7 @@ impl SessionController for Reno {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::time::Duration;
 
     fn ack(now: Instant, sent: Instant, bytes: u64) -> SessionAck {
         SessionAck { now, newest_sent: Some(sent), bytes, deviation_ns: 0 }
