@@ -11,7 +11,8 @@ use heddle_seam::time::{Duration, Instant};
 /// Bytes of a stamp.
 pub(crate) const STAMP_LEN: usize = 4;
 
-/// Between two stamps. One in some round trips is enough, and on a slow wire it is each second packet.
+/// Between two stamps. What packets between them have waited is known as well as this; on a slow wire it is each second
+/// packet.
 const EVERY: Duration = Duration::from_millis(2);
 
 /// Bytes that wait where packets are stamped: more than lengths are chosen for.

@@ -1,6 +1,5 @@
 //! Many flows over one session: opening with data, isolation, resets, packing, bounds.
 
-use core::time::Duration;
 use heddle_netem::{
     DirectionOptions, HostId, HostOptions, Loss, Rate, Reorder, Seed, Topology, TopologyOptions, WireOptions,
 };

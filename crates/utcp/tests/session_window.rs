@@ -1,6 +1,5 @@
 //! What a session's window holds back when the path is silent: timers of its flows, and what it believes of the path.
 
-use core::time::Duration;
 use heddle_utcp::compact::{FlowId, Mux, MuxEvent, MuxOptions};
 use heddle_utcp::congestion::{AckWait, SessionAck, SessionController};
 use heddle_utcp::{BufferPool, Instant};
