@@ -234,7 +234,7 @@ impl Shared {
             ack_delay,
             flows: 1.0,
             rtt_deviation: Duration::ZERO,
-            ack_wait: AckWait::NOTHING,
+            ack_wait: AckWait::default(),
             base: Base::new(now, None),
             delivery: Delivery::new(now),
             steady: Steady::new(now, Duration::ZERO, 0.0),
@@ -512,7 +512,8 @@ impl Shared {
         self.base.add(now, rtt);
     }
 
-    /// Another acknowledgement comes, that waited so long.
+    /// What is acknowledged from now on waited so long on its way back. What was acknowledged until now was one
+    /// acknowledgement, and is judged.
     pub(crate) fn set_ack_wait(&mut self, wait: AckWait) {
         self.on_worked_off();
         self.ack_wait = wait;

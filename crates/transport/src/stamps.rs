@@ -11,8 +11,8 @@ use heddle_seam::time::{Duration, Instant};
 /// Bytes of a stamp.
 pub(crate) const STAMP_LEN: usize = 4;
 
-/// Between two stamps. What packets between them have waited is known as well as this; on a slow wire it is each second
-/// packet.
+/// The least time between two stamps. What a packet between them waited is uncertain by no more than this, or on a slow
+/// wire by the time of a packet.
 const EVERY: Duration = Duration::from_millis(2);
 
 /// Bytes that wait where packets are stamped: more than lengths are chosen for.

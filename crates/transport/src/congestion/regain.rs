@@ -68,9 +68,12 @@ impl Shared {
         self.forget_queues(now);
     }
 
-    /// That was a mistake: all is as it was before, but for what was told since then.
+    /// The restart was a mistake: all is as it was before, but for the circuits, and the acknowledgement that is worked
+    /// off now, which another one was then.
     pub(crate) fn undo_restart(&mut self, before: Shared) {
-        *self = Shared { ack_wait: self.ack_wait, flows: self.flows, ..before };
+        let (wait, flows) = (self.ack_wait, self.flows);
+        *self = Shared { flows, ..before };
+        self.set_ack_wait(wait);
     }
 
     /// What was seen of queues was another path's.

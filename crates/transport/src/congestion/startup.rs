@@ -4,41 +4,45 @@ use super::bundle::BETA;
 use super::way_back::without;
 use super::{Mode, PACKETS_MIN, QUEUE_TARGET, Shared};
 use heddle_seam::time::Duration;
-use heddle_utcp::congestion::AckWait;
 
-/// In so many packets in a row a queue has to show. As many of which nothing can be told begin the row anew.
+/// A queue has to show in so many packets in a row. For as many acknowledgements that tell nothing one of them is
+/// forgotten.
 const SAMPLES: u32 = 8;
 
-/// A peer that sends itself acknowledges many packets at once, with its bursts: they tell of one moment, and how long it
-/// put them off it says of the newest alone. So their shortest round trip is what tells, and they count as two, as many
-/// as are acknowledged at a time where nothing is put together (RFC 9000, section 13.2.2).
+/// A peer that also sends data acknowledges many packets at once, with its own bursts. They all tell of one moment, and
+/// it says of the newest alone how long it held the acknowledgement back. So the shortest of their round trips speaks
+/// for them, and they count as two packets: as many as one acknowledgement covers where none is held back (RFC 9000,
+/// section 13.2.2).
 const SAMPLES_AT_ONCE: u32 = 2;
 
 /// What packets have told of a queue in a row.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Told {
     count: u32,
+    /// Acknowledgements that told nothing, since one was last forgotten for them.
     passed_over: u32,
-    /// The shortest of their round trips without what they waited at most.
+    /// The shortest of the round trips without what they waited at most.
     shortest: Option<Duration>,
-    /// And the one of which it is known best: how much is not known, and the round trip.
+    /// The one that is known best: how much of it is uncertain, and the round trip.
     surest: Option<(Duration, Duration)>,
     /// The acknowledgement that is worked off, of a peer that stamps: its shortest round trip, and its packets.
     at_once: Option<(Duration, u32)>,
 }
 
 impl Told {
-    fn add(&mut self, round_trip: Duration, unknown: Duration, packets: u32) {
+    fn add(&mut self, round_trip: Duration, uncertain: Duration, packets: u32) {
         self.count += packets;
-        self.passed_over = 0;
         self.shortest = Some(self.shortest.map_or(round_trip, |shortest| shortest.min(round_trip)));
-        let told = (unknown, round_trip);
+        let told = (uncertain, round_trip);
         self.surest = Some(self.surest.map_or(told, |surest| surest.min(told)));
     }
 
     fn pass_over(&mut self) {
         self.passed_over += 1;
-        if self.passed_over >= SAMPLES {
+        if self.passed_over == SAMPLES {
+            (self.count, self.passed_over) = (self.count.saturating_sub(1), 0);
+        }
+        if self.count == 0 {
             *self = Told::default();
         }
     }
@@ -68,18 +72,17 @@ impl Shared {
 
     /// Ends the startup if a queue shows in some packets in a row (HyStart, RFC 9406, waits for the next round trip, in
     /// which a paced sender has doubled twice). Then the window is what the path holds without it. A round trip that is
-    /// long, and is not without what it may have waited on its way back, tells nothing.
+    /// long, but would not be if what it may have waited on its way back were taken off, tells nothing.
     fn ends_by_queue(&mut self, round_trip: Duration, packets: u32) -> bool {
-        let AckWait { waited, at_most, .. } = self.ack_wait;
-        let [sample, least] = [waited, at_most].map(|waited| without(waited, round_trip));
+        let sample = without(self.ack_wait.waited, round_trip);
+        let least = round_trip.saturating_sub(self.ack_wait.at_most);
         let base = self.base.get().unwrap_or(sample).min(sample);
         let queued = base + QUEUE_TARGET.max(base / 8);
         if least <= queued && sample > queued {
             self.told.pass_over();
             return false;
         }
-        let told = if least > queued { least } else { sample };
-        self.told.add(told, sample.saturating_sub(told), packets);
+        self.told.add(least, sample.saturating_sub(least), packets);
         if self.told.count < SAMPLES {
             return false;
         }
@@ -109,6 +112,7 @@ mod tests {
     use super::super::{Ceiling, WayBack};
     use super::*;
     use heddle_seam::time::Instant;
+    use heddle_utcp::congestion::AckWait;
 
     const PATH_MS: u64 = 100;
 
@@ -152,15 +156,19 @@ mod tests {
     fn a_queue_shows_behind_the_stamps_of_a_peer_that_sends_little() {
         let (ended, packets) = ends_after_ms([60, 0], 53).expect("it ends");
         assert!(ended < 1100 && (120.0..130.0).contains(&packets), "{ended}: {packets}");
-        // Nothing is known of most packets behind a stamp, and of those after some time nothing needs be.
-        let (ended, packets) = ends_after_ms([60, 0], 400).expect("it ends");
-        assert!(ended < 1300 && (120.0..130.0).contains(&packets), "{ended}: {packets}");
+        // Half a second after a stamp packets count as those of a peer that stamps nothing.
+        let (ended, _) = ends_after_ms([60, 0], 5000).expect("it ends");
+        assert!((1400..1420).contains(&ended), "{ended}");
+        // A queue of 19 ms is longer than 12.5 ms without what passed for six of 53 packets.
+        let (ended, _) = ends_after_ms([19, 0], 53).expect("it ends");
+        assert!(ended < 1400, "{ended}");
     }
 
     #[test]
     fn the_peer_s_queue_is_not_taken_for_ours() {
         assert_eq!(ends_after_ms([0, 60], 2), None);
         assert_eq!(ends_after_ms([0, 60], 40), None);
+        assert_eq!(ends_after_ms([0, 900], 2), None);
         let (ended, packets) = ends_after_ms([60, 60], 2).expect("it ends");
         assert!(ended < 1100 && (120.0..130.0).contains(&packets), "{ended}: {packets}");
     }
@@ -173,7 +181,7 @@ mod tests {
         {
             let mut shared = starting();
             let ended = (1..10).find(|_| {
-                shared.set_ack_wait(AckWait { is_peer_stamping, ..AckWait::NOTHING });
+                shared.set_ack_wait(AckWait { is_peer_stamping, ..AckWait::default() });
                 let sent_ms = (0..10).map(|packet| 9 - packet);
                 sent_ms.for_each(|before| acknowledge(&mut shared, 1000, PATH_MS + queue_ms + before));
                 shared.on_worked_off();
@@ -199,12 +207,27 @@ mod tests {
         assert!(shared.is_starting());
     }
 
+    /// Packets come late after a time-out, in an acknowledgement that waited, where another one waited nothing.
+    #[test]
+    fn a_mistaken_restart_leaves_the_wait_of_the_acknowledgement_that_tells_so() {
+        let mut shared = starting();
+        acknowledge(&mut shared, 1000, PATH_MS);
+        let before = shared.clone();
+        shared.restart(at(1500));
+        let wait = Duration::from_millis(60);
+        shared.set_ack_wait(AckWait { waited: wait, at_most: wait, is_peer_stamping: true });
+        shared.undo_restart(before);
+        (0..100).for_each(|_| acknowledge(&mut shared, 1600, PATH_MS + 60));
+        shared.on_worked_off();
+        assert!(shared.is_starting() && shared.base.get() == Some(Duration::from_millis(PATH_MS)));
+    }
+
     /// Where no peer stamps, eight packets are looked at, and then the next eight, whoever acknowledges how many.
     #[test]
     fn a_peer_that_never_stamps_has_eight_packets_looked_at() {
         let mut shared = starting();
         shared.packets = 100.0;
-        let round_trips = [[150; 7].as_slice(), &[100], &[150; 7]].concat();
+        let round_trips = [[100].as_slice(), &[150; 14]].concat();
         round_trips.iter().for_each(|rtt_ms| acknowledge(&mut shared, 1000, *rtt_ms));
         assert!(shared.is_starting());
         acknowledge(&mut shared, 1000, 150);

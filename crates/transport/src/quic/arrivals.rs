@@ -214,7 +214,7 @@ impl PacketKey for Watching<Box<dyn PacketKey>> {
 
     fn decrypt(&self, packet: u64, header: &[u8], payload: &mut BytesMut) -> Result<(), CryptoError> {
         self.inner.decrypt(packet, header, payload)?;
-        self.watch.gauge.on_opened(self.watch.arrivals.note(payload));
+        self.watch.gauge.on_opened(packet, self.watch.arrivals.note(payload));
         Ok(())
     }
 

@@ -43,9 +43,29 @@ pub(super) struct Gauge {
     /// When the datagram arrived that is worked off, and whether it is the peer's, which its seal tells.
     arrived_at_ns: AtomicU64,
     is_opened: AtomicBool,
-    /// What the peer's stamps tell, and what the acknowledgement in that datagram waited. Nobody else ever holds the
-    /// lock.
-    way_back: Mutex<(WayBack, AckWait)>,
+    /// Nobody else ever holds the lock.
+    stamped: Mutex<Stamped>,
+}
+
+/// What the peer's stamps tell.
+#[derive(Debug, Default)]
+struct Stamped {
+    way_back: WayBack,
+    /// What the acknowledgement waited that came last.
+    wait: AckWait,
+    /// The number of the newest packet with a stamp: packets are opened before copies of them are told apart, and anybody
+    /// can repeat one.
+    newest: Option<u64>,
+}
+
+impl Stamped {
+    fn on_packet(&mut self, now: heddle_seam::time::Instant, number: u64, packet: OfPacket) {
+        let stamp = packet.stamp.filter(|_| self.newest.is_none_or(|newest| number > newest));
+        if stamp.is_some() {
+            self.newest = Some(number);
+        }
+        self.wait = self.way_back.on_packet(now, stamp, packet.put_off);
+    }
 }
 
 /// Why no packet leaves.
@@ -75,7 +95,7 @@ impl Gauge {
             flows_256: AtomicU32::new(ONE_FLOW),
             arrived_at_ns: AtomicU64::new(0),
             is_opened: AtomicBool::new(false),
-            way_back: Mutex::new((WayBack::default(), AckWait::NOTHING)),
+            stamped: Mutex::default(),
         }
     }
 
@@ -173,13 +193,12 @@ impl Gauge {
         self.is_opened.store(false, Relaxed);
     }
 
-    /// The datagram is opened, in which the peer may say when it sent it, and by how much it put an acknowledgement
-    /// off.
-    pub(super) fn on_opened(&self, packet: OfPacket) {
+    /// The packet of that number is opened, in which the peer may say when it sent it, and by how much it put an
+    /// acknowledgement off.
+    pub(super) fn on_opened(&self, number: u64, packet: OfPacket) {
         let now = heddle_seam::time::Instant::from_nanos(self.arrived_at_ns.load(Relaxed));
         self.is_opened.store(true, Relaxed);
-        let (way_back, wait) = &mut *self.way_back.lock().unwrap_or_else(PoisonError::into_inner);
-        *wait = way_back.on_packet(now, packet.stamp, packet.put_off);
+        self.stamped.lock().unwrap_or_else(PoisonError::into_inner).on_packet(now, number, packet);
     }
 
     /// Whether the datagram that arrived last was opened: anybody can send what is not.
@@ -189,7 +208,7 @@ impl Gauge {
 
     /// What the acknowledgement waited that is worked off.
     pub(super) fn ack_wait(&self) -> AckWait {
-        self.way_back.lock().unwrap_or_else(PoisonError::into_inner).1
+        self.stamped.lock().unwrap_or_else(PoisonError::into_inner).wait
     }
 
     /// quinn-proto's time as ours.
@@ -310,5 +329,28 @@ impl ControllerFactory for GaugedFactory {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
         let controller = self.factory.clone().build(now, current_mtu);
         Box::new(Gauged { controller, gauge: self.gauge.clone(), newest_sent: None })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use heddle_seam::time::Instant;
+
+    #[test]
+    fn a_copy_of_a_stamped_packet_says_nothing() {
+        let at = |ms| Instant::ZERO + Duration::from_millis(1000 + ms);
+        let mut stamped = Stamped::default();
+        let mut wait = |ms: u64, number: u64, stamp_ms: Option<u32>| {
+            let stamp = stamp_ms.map(|ms| ms * 1000);
+            stamped.on_packet(at(ms), number, OfPacket { stamp, ..OfPacket::default() });
+            (stamped.wait.waited.as_millis(), stamped.wait.is_peer_stamping)
+        };
+        assert_eq!(wait(20, 7, Some(0)), (0, true));
+        assert_eq!(wait(50, 8, Some(20)), (10, true));
+        assert_eq!(wait(60, 7, Some(0)), (0, true));
+        assert_eq!(wait(549, 8, Some(20)), (0, true));
+        assert_eq!(wait(550, 8, Some(20)), (0, false));
+        assert_eq!(wait(600, 9, Some(550)), (30, true));
     }
 }

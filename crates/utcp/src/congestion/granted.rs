@@ -23,20 +23,15 @@ pub struct SessionAck {
 }
 
 /// What an acknowledgement waited on its way back, and before the peer sent it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AckWait {
-    /// As far as it is known. A round trip without it is no shorter than the path.
+    /// What is known of it. It may have waited longer.
     pub waited: Duration,
-    /// At most. What a round trip without it is longer than the path is a queue on the way there.
+    /// What it waited at most. Where a round trip is longer than the path's even without this, there was a queue on the
+    /// way there.
     pub at_most: Duration,
     /// Whether the peer has lately said when it sends, as it does while cells wait.
     pub is_peer_stamping: bool,
-}
-
-impl AckWait {
-    /// It came at once.
-    pub const NOTHING: AckWait =
-        AckWait { waited: Duration::ZERO, at_most: Duration::ZERO, is_peer_stamping: false };
 }
 
 /// Sets the window that the flows of a session share.
@@ -56,7 +51,8 @@ pub trait SessionController: fmt::Debug + Send + Sync {
     /// So many bytes leave.
     fn on_sent(&mut self, now: Instant, bytes: u64);
 
-    /// Another datagram comes, and what it acknowledges waited so long on its way back.
+    /// Another datagram comes, and what it acknowledges waited so long on its way back. What was acknowledged before was
+    /// one acknowledgement.
     fn set_ack_wait(&mut self, wait: AckWait);
 
     /// Bytes were delivered.
