@@ -19,7 +19,7 @@ const SAMPLES_AT_ONCE: u32 = 2;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Told {
     count: u32,
-    /// Acknowledgements that told nothing, since one was last forgotten for them.
+    /// Acknowledgements that told nothing, and for which none is forgotten yet.
     passed_over: u32,
     /// The shortest of the round trips without what they waited at most.
     shortest: Option<Duration>,

@@ -10,14 +10,14 @@
 //! It is known of those packets alone: from one to the next a queue may have drained, however soon they arrive behind
 //! one another. Where the shortest of some round trips is what counts, the others do no harm, because they are only
 //! longer. Where a queue is looked for in each of some in a row, it matters what they waited at most: packets come in
-//! their order, so each left after the stamped one before it, and waited no longer than that one did plus the time since
-//! it came.
+//! their order, so each left after the stamped one before it, and waited no longer than that one did plus the time
+//! since it came.
 
 use heddle_seam::time::{Duration, Instant};
 use heddle_utcp::congestion::AckWait;
 
-/// Half of the time for which the fastest is remembered: so long at least, and up to twice that. Clocks that drift apart
-/// by a ten-thousandth, more than most do, differ by 3 ms at most then.
+/// Half of the time for which the fastest is remembered: so long at least, and up to twice that. Clocks that drift
+/// apart by a ten-thousandth, more than most do, differ by 3 ms at most then.
 const BASE_WINDOW_US: u64 = 15_000_000;
 
 /// For so long after a stamp packets without one may have waited in the peer's queue, too. Later it is taken to have

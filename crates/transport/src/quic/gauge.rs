@@ -53,8 +53,8 @@ struct Stamped {
     way_back: WayBack,
     /// What the acknowledgement waited that came last.
     wait: AckWait,
-    /// The number of the newest packet with a stamp: packets are opened before copies of them are told apart, and anybody
-    /// can repeat one.
+    /// The number of the newest packet with a stamp: packets are opened before copies of them are told apart, and
+    /// anybody can repeat one.
     newest: Option<u64>,
 }
 

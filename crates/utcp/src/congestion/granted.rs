@@ -51,8 +51,8 @@ pub trait SessionController: fmt::Debug + Send + Sync {
     /// So many bytes leave.
     fn on_sent(&mut self, now: Instant, bytes: u64);
 
-    /// Another datagram comes, and what it acknowledges waited so long on its way back. What was acknowledged before was
-    /// one acknowledgement.
+    /// Another datagram comes, and what it acknowledges waited so long on its way back. What was acknowledged before
+    /// was one acknowledgement.
     fn set_ack_wait(&mut self, wait: AckWait);
 
     /// Bytes were delivered.
