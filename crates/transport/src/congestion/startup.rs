@@ -99,7 +99,7 @@ impl Shared {
     /// Startup has sent up to twice what the path carries: what arrived lately in one of its round trips is the better
     /// guess.
     pub(super) fn end_startup(&mut self) {
-        if matches!(self.mode, Mode::Startup) {
+        if self.is_starting() {
             self.mode = Mode::Delay;
             let delivered = self.base.get().map_or(0.0, |base| self.delivery.packets_in(base));
             self.packets = delivered.clamp(0.5 * self.packets, BETA * self.packets).max(PACKETS_MIN);
