@@ -92,7 +92,7 @@ impl Attacked {
         let config = RelayConfig {
             max_queue_bytes: bounds.max_queue_bytes,
             relay_bandwidth: bounds.relay_bandwidth,
-            ..RelayConfig::new(ids(OURS), addr(OURS).ip())
+            ..RelayConfig::new(ids(OURS))
         };
         let (relay, transport) = counted(|| {
             let endpoint = endpoint();

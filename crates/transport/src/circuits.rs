@@ -16,6 +16,7 @@ use foldhash::fast::FixedState;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{BODY_LEN, Body, CircId, Command};
 use heddle_proto::channel::Role;
+use heddle_proto::pace::{Pace, Rate};
 use heddle_seam::time::{Duration, Instant};
 use slotmap::SlotMap;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -29,6 +30,14 @@ const TURN_CELLS: u32 = 16;
 slotmap::new_key_type! {
     pub(crate) struct CircuitKey;
 }
+
+/// How many flows may end before their first cell came. Of an honest peer's it is those that it gives up while that
+/// cell is lost and on its way again: less than a tenth, on a bad path, of the few thousand that it opens a second. So
+/// many take a few thousandths of a processor's time.
+const STILLBORN: Rate = Rate { per_s: 500, burst: 5000 };
+
+/// What a connection is ended for then.
+pub(crate) const CHURNED: &str = "it keeps beginning flows and ending them without a cell";
 
 /// What a circuit takes beside what its transport knows of its flow: its place, and those in tables by name and by
 /// flow.
@@ -44,6 +53,15 @@ enum Stage {
     Open,
     /// It is over, and the relay has not been told yet. Its name stays taken so long.
     Ended,
+}
+
+/// Of what the relay is told that it is over.
+#[derive(Clone, Copy, Debug)]
+enum Farewell {
+    /// A circuit, unless the relay has ended it meanwhile.
+    Of(CircuitKey),
+    /// One that it wanted to begin.
+    Refused(CircId),
 }
 
 /// A circuit whose flow, an `F`, is called `I` by its transport.
@@ -79,13 +97,16 @@ pub(crate) struct Circuits<I, F> {
     by_id: HashMap<I, CircuitKey, FixedState>,
     /// Circuits that may have cells to lend. Some have ended since they were queued.
     readable: VecDeque<CircuitKey>,
-    /// Circuits that ended, and why: DESTROYs that the relay has not seen.
-    ended: VecDeque<(CircId, u8)>,
+    /// Circuits that ended, and why: DESTROYs that the relay has not seen. Of some it needs to see none any more.
+    ended: VecDeque<(Farewell, u8)>,
     /// Circuits that take cells again, which the relay has not heard.
     writable: VecDeque<CircId>,
     /// All that are unborn, by when their first cell is due.
     unborn: BTreeSet<(Instant, CircuitKey)>,
     first_cell_timeout: Duration,
+    /// How many ended unborn that were not judged yet, and those before.
+    stillborn: u32,
+    churn: Pace,
     shares: Shares,
 }
 
@@ -101,6 +122,8 @@ impl<I: Copy + Eq + Hash, F> Circuits<I, F> {
             writable: VecDeque::new(),
             unborn: BTreeSet::new(),
             first_cell_timeout,
+            stillborn: 0,
+            churn: Pace::default(),
             shares: Shares::default(),
         }
     }
@@ -134,7 +157,7 @@ impl<I: Copy + Eq + Hash, F> Circuits<I, F> {
             + state::table(self.by_name.capacity(), size_of::<(CircId, CircuitKey)>())
             + state::table(self.by_id.capacity(), size_of::<(I, CircuitKey)>())
             + state::list::<CircuitKey>(self.readable.capacity())
-            + state::list::<(CircId, u8)>(self.ended.capacity())
+            + state::list::<(Farewell, u8)>(self.ended.capacity())
             + state::list::<CircId>(self.writable.capacity())
             + state::tree(self.unborn.len(), size_of::<(Instant, CircuitKey)>())
     }
@@ -277,7 +300,7 @@ impl<I: Copy + Eq + Hash, F> Circuits<I, F> {
 
     /// There is no room for a circuit that the relay begins.
     pub(crate) fn refuse(&mut self, circ_id: CircId) {
-        self.ended.push_back((circ_id, DestroyReason::RESOURCELIMIT.0));
+        self.ended.push_back((Farewell::Refused(circ_id), DestroyReason::RESOURCELIMIT.0));
     }
 
     /// A circuit is over. The relay is told if it knows it.
@@ -287,30 +310,39 @@ impl<I: Copy + Eq + Hash, F> Circuits<I, F> {
         };
         if circuit.stage == Stage::Open {
             circuit.stage = Stage::Ended;
-            let circ_id = circuit.circ_id;
-            self.ended.push_back((circ_id, reason));
+            self.ended.push_back((Farewell::Of(key), reason));
         } else {
+            self.stillborn = self.stillborn.saturating_add(1);
             self.remove(key);
         }
     }
 
-    /// The relay ends a circuit, and needs not be told.
+    /// The relay ends a circuit, and needs not be told. If it waits to be, that is passed over when its turn comes.
     pub(crate) fn destroy(&mut self, key: CircuitKey) {
-        if let Some(circuit) = self.slots.get(key).filter(|circuit| circuit.stage == Stage::Ended) {
-            let circ_id = circuit.circ_id;
-            // The queue is looked through here alone: with every end, many at once would take time by their square.
-            self.ended.retain(|(ended, _)| *ended != circ_id);
-        }
         self.remove(key);
     }
 
     /// The next circuit that ended, and why. Its name is free from now on.
     pub(crate) fn next_farewell(&mut self) -> Option<(CircId, u8)> {
-        let (circ_id, reason) = self.ended.pop_front()?;
-        if let Some(key) = self.by_name(circ_id) {
-            self.remove(key);
+        loop {
+            let (farewell, reason) = self.ended.pop_front()?;
+            let circ_id = match farewell {
+                Farewell::Refused(circ_id) => Some(circ_id),
+                Farewell::Of(key) => self.slots.get(key).map(|circuit| circuit.circ_id),
+            };
+            if let Farewell::Of(key) = farewell {
+                self.remove(key);
+            }
+            if let Some(circ_id) = circ_id {
+                return Some((circ_id, reason));
+            }
         }
-        Some((circ_id, reason))
+    }
+
+    /// Whether the peer keeps beginning flows that end before their first cell: the relay never hears of them, so none
+    /// of its limits is about them, and each costs us as much as a circuit.
+    pub(crate) fn is_churned(&mut self, now: Instant) -> bool {
+        (0..core::mem::take(&mut self.stillborn)).any(|_| !self.churn.take(now, STILLBORN))
     }
 
     /// How many there are that the peer opened and the relay knows nothing of.
@@ -394,6 +426,54 @@ mod tests {
         circuits.end(born, 2);
         assert_eq!(circuits.next_farewell(), circuits.their_name(1).map(|name| (name, 2)));
         assert!(circuits.slots.is_empty() && circuits.by_name.is_empty() && circuits.by_id.is_empty());
+    }
+
+    /// Many that both ends give up in one turn take time by their number, and names that are free again are whole.
+    #[test]
+    fn who_ends_a_circuit_that_is_over_is_not_told_of_it() {
+        const COUNT: u32 = 50_000;
+        let mut circuits = circuits();
+        let names: Vec<CircId> = (1..=COUNT).filter_map(CircId::new).collect();
+        let begin =
+            |circuits: &mut Circuits<u32, ()>, name: CircId| circuits.begin_ours(name, name.get(), ());
+        let keys: Vec<CircuitKey> = names.iter().map(|name| begin(&mut circuits, *name)).collect();
+        keys.iter().for_each(|key| circuits.end(*key, 1));
+        circuits.refuse(names[0]);
+        keys[..keys.len() - 1].iter().for_each(|key| circuits.destroy(*key));
+        // The first name is taken anew before the relay hears anything.
+        let again = begin(&mut circuits, names[0]);
+        let told: Vec<CircId> =
+            std::iter::from_fn(|| circuits.next_farewell()).map(|(name, _)| name).collect();
+        assert_eq!(told, [names[names.len() - 1], names[0]]);
+        assert!(circuits.live_mut(again).is_some() && circuits.len() == 1);
+    }
+
+    #[test]
+    fn flows_that_end_before_their_first_cell_are_counted() {
+        let mut circuits = circuits();
+        let begin = |circuits: &mut Circuits<u32, ()>, at: Instant, number: u32| {
+            let name = circuits.their_name(number).expect("it is not zero");
+            circuits.begin_theirs(at, name, number, ())
+        };
+        let churn = |circuits: &mut Circuits<u32, ()>, at: Instant, count: u32| {
+            for number in 1..=count {
+                let key = begin(circuits, at, number);
+                circuits.end(key, 1);
+            }
+            circuits.is_churned(at)
+        };
+        let mut at = Instant::ZERO;
+        assert!(!churn(&mut circuits, at, STILLBORN.burst));
+        assert!(churn(&mut circuits, at, 1));
+        // Those that had a cell do not count.
+        let born = begin(&mut circuits, at, 1);
+        circuits.bear(born);
+        circuits.end(born, 1);
+        assert!(!circuits.is_churned(at) && circuits.next_farewell().is_some());
+        for _ in 0..60 {
+            at += Duration::from_secs(1);
+            assert!(!churn(&mut circuits, at, STILLBORN.per_s));
+        }
     }
 
     #[test]

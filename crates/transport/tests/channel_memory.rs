@@ -106,7 +106,7 @@ impl Table {
 }
 
 fn config(ids: RelayIds) -> RelayConfig {
-    RelayConfig { max_queue_bytes: 1 << 30, ..RelayConfig::new(ids, [192, 0, 2, 1].into()) }
+    RelayConfig { max_queue_bytes: 1 << 30, ..RelayConfig::new(ids) }
 }
 
 #[test]

@@ -38,7 +38,7 @@ impl Shard {
     fn new(clients: usize, options: &TlsOptions) -> Self {
         let identity = support::relay_identity(1, UNIX_S);
         let ids = identity.link.ids;
-        let config = RelayConfig { extend_to_private: true, ..RelayConfig::new(ids, addr().ip()) };
+        let config = RelayConfig { extend_to_private: true, ..RelayConfig::new(ids) };
         let listener = support::transport(TlsOptions::default(), Some(identity), 1);
         let entropy = Box::new(Repeatable::new(&Seed::from_number(3)));
         let mut relay = Relay::new(config, Box::new(listener), entropy);

@@ -272,8 +272,8 @@ pub const PLANTED: &[Planted] = &[
         name: "an id that stays taken",
         breaks: "The id of a circuit is taken when its DESTROY has left.",
         file: "relay/src/table/ids.rs",
-        good: "let farewell = self.farewells.pop_front()?; [[self.taken.remove(&farewell.circ_id);]]",
-        bad: "",
+        good: "[[self.free(farewell.circ_id);]] return Some(farewell);",
+        bad: "self.owed -= 1;",
         seed: 0,
     },
     Planted {

@@ -119,6 +119,14 @@ impl CircuitScheduler for Ewma {
         self.waiting.len()
     }
 
+    fn capacity(&self) -> usize {
+        self.waiting.capacity()
+    }
+
+    fn shrink(&mut self) {
+        self.waiting.shrink_to(2 * self.waiting.len());
+    }
+
     fn retain(&mut self, keep: &dyn Fn(&Turn) -> bool) {
         self.waiting.retain(|lane| keep(&lane.turn));
     }

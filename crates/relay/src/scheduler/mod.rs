@@ -112,6 +112,20 @@ impl CircuitScheduler for LinkScheduler {
         }
     }
 
+    fn capacity(&self) -> usize {
+        match self {
+            LinkScheduler::RoundRobin(scheduler) => scheduler.capacity(),
+            LinkScheduler::Ewma(scheduler) => scheduler.capacity(),
+        }
+    }
+
+    fn shrink(&mut self) {
+        match self {
+            LinkScheduler::RoundRobin(scheduler) => scheduler.shrink(),
+            LinkScheduler::Ewma(scheduler) => scheduler.shrink(),
+        }
+    }
+
     fn retain(&mut self, keep: &dyn Fn(&Turn) -> bool) {
         match self {
             LinkScheduler::RoundRobin(scheduler) => scheduler.retain(keep),

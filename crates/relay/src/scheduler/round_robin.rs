@@ -27,6 +27,14 @@ impl CircuitScheduler for RoundRobin {
         self.turns.len()
     }
 
+    fn capacity(&self) -> usize {
+        self.turns.capacity()
+    }
+
+    fn shrink(&mut self) {
+        self.turns.shrink_to(2 * self.turns.len());
+    }
+
     fn retain(&mut self, keep: &dyn Fn(&Turn) -> bool) {
         self.turns.retain(|turn| keep(turn));
     }

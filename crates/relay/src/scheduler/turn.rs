@@ -42,6 +42,12 @@ pub(crate) trait CircuitScheduler: fmt::Debug + Send {
     /// Turns, also those of lanes that are over.
     fn len(&self) -> usize;
 
+    /// Turns that there is room for.
+    fn capacity(&self) -> usize;
+
+    /// Gives most of the room back that no turn has.
+    fn shrink(&mut self);
+
     /// Sweeps out turns.
     fn retain(&mut self, keep: &dyn Fn(&Turn) -> bool);
 }

@@ -20,10 +20,11 @@
 //! TRUNCATE leads back to 2. A *transit* circuit crosses from another shard to a channel of this one: it is `Transit`
 //! instead of `Open`, begins in 3 and never goes back.
 //!
-//! Its lanes change by the table's verbs alone, which keep them and the links' ids together. Four things it keeps for
+//! Its lanes change by the table's verbs alone, which keep them and the links' ids together. Five things it keeps for
 //! other parts, because they begin and end with it and maps of their own would cost a look-up for each cell: for
 //! `admission` through whom it came and whether it is marked as unused, for `dos` how fast it begins streams, for
-//! `exit` our end of it, for `forwarding` what is done with its datagrams.
+//! `exit` our end of it and how many questions of its the resolver has, for `forwarding` what is done with its
+//! datagrams.
 
 use super::lane::Lane;
 use crate::admission::{Party, Unused};
@@ -327,12 +328,10 @@ impl Circuit {
 
     /// Puts our layer on a datagram that came on this side, or takes it off. False when it goes no further.
     pub fn pass_datagram(&self, side: Side, body: &mut Body) -> bool {
-        let Some(Forwarding::Pass(layer)) = &self.forwarding else { return self.is_transit() };
-        match side {
-            Side::Prev => layer.forward(body),
-            Side::Next => layer.backward(body),
+        match &self.forwarding {
+            Some(forwarding) => forwarding.pass(side, body),
+            None => self.is_transit(),
         }
-        true
     }
 
     /// What its layer or our end of its session takes itself.
@@ -342,18 +341,12 @@ impl Circuit {
 
     /// Our end of its session, if it has one.
     pub fn session_mut(&mut self) -> Option<&mut Session> {
-        match &mut self.forwarding {
-            Some(Forwarding::End(session)) => Some(session),
-            Some(Forwarding::Pass(_)) | None => None,
-        }
+        self.forwarding.as_mut()?.session_mut()
     }
 
     /// The same, to look at.
     pub fn session(&self) -> Option<&Session> {
-        match &self.forwarding {
-            Some(Forwarding::End(session)) => Some(session),
-            Some(Forwarding::Pass(_)) | None => None,
-        }
+        self.forwarding.as_ref()?.session()
     }
 
     /// Cells and messages that wait towards the client.

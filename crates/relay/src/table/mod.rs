@@ -323,7 +323,7 @@ impl Table {
 
     /// DESTROY cells that wait on a link.
     pub fn farewells_len(&self, link: LinkKey) -> usize {
-        self.links.get(link).map_or(0, |ids| ids.farewells.len())
+        self.links.get(link).map_or(0, LinkIds::farewells_len)
     }
 
     /// A circuit that was asked for under an id is refused. False, and nothing is said, if the id is taken.
@@ -339,11 +339,7 @@ impl Table {
     /// Nobody has an id any more, and what was to be said of it is not said. False if nobody had it.
     pub fn forget_id(&mut self, link: LinkKey, circ_id: CircId) -> bool {
         let Some(ids) = self.links.get_mut(link) else { return false };
-        let was_taken = ids.taken.remove(&circ_id).is_some();
-        if was_taken {
-            ids.farewells.retain(|farewell| farewell.circ_id != circ_id);
-        }
-        was_taken
+        ids.free(circ_id)
     }
 
     /// Notes that a link has output.

@@ -117,9 +117,7 @@ impl Table {
                 ids.say_farewell(lane.circ_id, reason);
                 super::list(ids, lane.link, &mut self.to_flush);
             }
-            None => {
-                ids.taken.remove(&lane.circ_id);
-            }
+            None => _ = ids.free(lane.circ_id),
         }
     }
 }

@@ -24,6 +24,8 @@ pub(crate) struct Holes<'a> {
 pub(crate) trait Peers: Neighbours + Default {
     /// What the transport is called in what is printed.
     const OVER: &'static str;
+    /// Whether the relay permits each only few flows that had no cell.
+    const FEW_UNBORN: bool;
 
     /// The relay's endpoint, as a relay of such bounds makes it.
     fn endpoint(bounds: &Bounds) -> Box<dyn Endpoint>;
@@ -111,11 +113,11 @@ impl<P: Peers> Siege<P> {
         self.attacked.relay.stats().transports[1].cells_in
     }
 
-    fn assert_bounds_for_a_while(&mut self, what: &str) {
+    fn assert_bounds_for_a_while(&mut self, what: &str, is_short: bool) {
         self.attacked.assert_bounds(&format!("{what} over {}", P::OVER));
         self.run(Duration::from_secs(20));
         self.attacked.assert_bounds("20 s later");
-        assert!(self.attacked.pressures > 0, "memory was short");
+        assert_eq!(self.attacked.pressures > 0, is_short, "memory was short");
     }
 }
 
@@ -132,12 +134,13 @@ fn used_up_after(burst_bytes: u64, max_queue_bytes: usize) -> Bounds {
     Bounds { max_queue_bytes, relay_bandwidth: Some(limit) }
 }
 
-/// Flows of which nothing can be read, from so many neighbours, where there is memory for few of them.
+/// Flows of which nothing can be read, from so many neighbours, where there is memory for few of them. Where a peer may
+/// have few flows without a cell, that is enough.
 pub(crate) fn holes_take_no_more_than_is_said_and_permitted<P: Peers>(cases: [(u8, u32); 2]) {
     for (peers, flows) in cases {
         let mut siege: Siege<P> = Siege::new(&Bounds::of(SCARCE), peers);
         siege.leave_holes(flows);
-        siege.assert_bounds_for_a_while(&format!("{peers} neighbours with {flows} flows"));
+        siege.assert_bounds_for_a_while(&format!("{peers} neighbours with {flows} flows"), !P::FEW_UNBORN);
     }
 }
 
@@ -145,7 +148,7 @@ pub(crate) fn holes_take_no_more_than_is_said_and_permitted<P: Peers>(cases: [(u
 pub(crate) fn holes_of_circuits_take_no_more_than_is_said_and_permitted<P: Peers>() {
     let mut siege: Siege<P> = Siege::new(&Bounds::of(SCARCE), 2);
     siege.leave_holes_of_circuits(7_000, 2);
-    siege.assert_bounds_for_a_while("circuits");
+    siege.assert_bounds_for_a_while("circuits", true);
 }
 
 /// As many flows as a neighbour may have where there is memory for few: what the process has, likewise.

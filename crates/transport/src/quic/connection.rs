@@ -24,7 +24,7 @@ use super::gauge::{Gauge, Hindrance};
 use super::lengths::Content;
 use super::options::QuicOptions;
 use super::window::ReceiveWindow;
-use crate::circuits::FLOW_CELL_LEN;
+use crate::circuits::{CHURNED, FLOW_CELL_LEN};
 use crate::clock::Clock;
 use crate::connections::Served;
 use crate::path::Path;
@@ -210,7 +210,8 @@ impl Connection {
     pub(super) fn handle_datagram(&mut self, now: Instant, event: quinn_proto::ConnectionEvent, len: usize) {
         self.gauge.on_datagram(now);
         self.quinn.handle_event(event);
-        if !self.gauge.is_opened() {
+        // A copy says nothing of the path, and owes the peer no answer.
+        if !self.gauge.is_new() {
             return;
         }
         self.path.on_heard(now);
@@ -242,6 +243,9 @@ impl Connection {
             }
         }
         self.count_arrivals(now);
+        if self.is_open() && self.flows.circuits.is_churned(now) {
+            self.fault(now, CHURNED);
+        }
         self.path.on_answer(now, self.due());
         self.unsent += self.take_lost();
         self.batch_bytes = self.batch();

@@ -132,7 +132,13 @@ impl Flows {
             self.theirs += 1;
             self.note_readable(quinn, key);
         }
-        if self.permitted < self.flows_max && self.theirs > self.permitted / 2 {
+    }
+
+    /// Permits the peer more flows, where half of those that it may have have had a cell. Others are none that the
+    /// relay has let in, and the more it may have the more one frame can open.
+    fn permit(&mut self, quinn: &mut Connection) {
+        let born = (self.theirs as usize).saturating_sub(self.circuits.unborn());
+        if self.permitted < self.flows_max && born > self.permitted as usize / 2 {
             self.permitted = self.permitted.saturating_mul(2).min(self.flows_max);
             quinn.set_max_concurrent_streams(Dir::Bi, VarInt::from_u32(self.permitted));
         }
@@ -328,6 +334,9 @@ impl Flows {
                     self.buffered.change(before, backlog.buffered_bytes());
                     self.lender = matches!(read, Read::Cell(_)).then_some(key);
                     self.circuits.lent(key);
+                    if command == Command::CREATE2 {
+                        self.permit(quinn);
+                    }
                     return Some((circ_id, command));
                 }
                 Read::Cell(_) | Read::Straddler(_) | Read::Fault => {

@@ -40,9 +40,13 @@ pub(super) struct Gauge {
     rtt_deviation_ns: AtomicU64,
     /// Circuits that the connection stands for now, times [`ONE_FLOW`].
     flows_256: AtomicU32,
-    /// When the datagram arrived that is worked off, and whether it is the peer's, which its seal tells.
+    /// When the datagram arrived that is worked off, and whether it is the peer's, which its seal tells, and newer than
+    /// all before: anybody can repeat one, and copies are opened before they are told apart. The numbers of a handshake
+    /// count with the others, so of the first few some seem old.
     arrived_at_ns: AtomicU64,
-    is_opened: AtomicBool,
+    is_new: AtomicBool,
+    /// One more than the greatest number of all.
+    next_number: AtomicU64,
     /// Nobody else ever holds the lock.
     stamped: Mutex<Stamped>,
 }
@@ -94,7 +98,8 @@ impl Gauge {
             rtt_deviation_ns: AtomicU64::new(0),
             flows_256: AtomicU32::new(ONE_FLOW),
             arrived_at_ns: AtomicU64::new(0),
-            is_opened: AtomicBool::new(false),
+            is_new: AtomicBool::new(false),
+            next_number: AtomicU64::new(0),
             stamped: Mutex::default(),
         }
     }
@@ -190,20 +195,22 @@ impl Gauge {
     /// A datagram arrived, and is opened next.
     pub(super) fn on_datagram(&self, now: heddle_seam::time::Instant) {
         self.arrived_at_ns.store(now.as_nanos(), Relaxed);
-        self.is_opened.store(false, Relaxed);
+        self.is_new.store(false, Relaxed);
     }
 
     /// The packet of that number is opened, in which the peer may say when it sent it, and by how much it put an
     /// acknowledgement off.
     pub(super) fn on_opened(&self, number: u64, packet: OfPacket) {
         let now = heddle_seam::time::Instant::from_nanos(self.arrived_at_ns.load(Relaxed));
-        self.is_opened.store(true, Relaxed);
+        if self.next_number.fetch_max(number.saturating_add(1), Relaxed) <= number {
+            self.is_new.store(true, Relaxed);
+        }
         self.stamped.lock().unwrap_or_else(PoisonError::into_inner).on_packet(now, number, packet);
     }
 
-    /// Whether the datagram that arrived last was opened: anybody can send what is not.
-    pub(super) fn is_opened(&self) -> bool {
-        self.is_opened.load(Relaxed)
+    /// Whether the datagram that arrived last is the peer's, and newer than all before.
+    pub(super) fn is_new(&self) -> bool {
+        self.is_new.load(Relaxed)
     }
 
     /// What the acknowledgement waited that is worked off.

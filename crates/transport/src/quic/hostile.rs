@@ -450,6 +450,32 @@ fn flows_before_the_proof_wait_and_whoever_does_not_prove_himself_is_given_up() 
     assert!(table.commands().is_empty() && table.peer.is_lost);
 }
 
+/// The relay never hears of such flows, so none of its limits is about them.
+#[test]
+fn whoever_keeps_opening_flows_and_resetting_them_is_given_up_and_permitted_no_more_of_them() {
+    let mut table = Table::of(50_000, TransportConfig::default()).prove();
+    let mut begun = 0;
+    let mut at_once = 0;
+    while !table.peer.is_lost {
+        let mut ids = Vec::new();
+        while let Some(id) = table.peer.connection.streams().open(Dir::Bi) {
+            ids.push(id);
+        }
+        at_once = at_once.max(ids.len());
+        begun += ids.len();
+        for id in ids {
+            table.peer.connection.send_stream(id).reset(VarInt::from_u32(1)).expect("it is open");
+        }
+        table.run(Duration::from_millis(10));
+        assert!(begun < 20_000, "nobody minds");
+    }
+    assert!(misbehaved(&table.events), "{:?}", table.events);
+    assert!(
+        table.commands().is_empty() && at_once <= 256 && begun > 5_000,
+        "{at_once} at once, {begun} in all"
+    );
+}
+
 #[test]
 fn nobody_opens_a_second_stream_for_proofs() {
     let mut table = Table::proven();

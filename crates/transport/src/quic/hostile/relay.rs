@@ -41,6 +41,7 @@ fn anchor() -> std::time::Instant {
 
 impl siege::Peers for Peers {
     const OVER: &'static str = "QUIC";
+    const FEW_UNBORN: bool = true;
 
     fn endpoint(bounds: &Bounds) -> Box<dyn Endpoint> {
         // As a relay sets it.

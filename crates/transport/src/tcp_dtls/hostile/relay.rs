@@ -35,6 +35,7 @@ fn options() -> DtlsOptions {
 
 impl siege::Peers for Peers {
     const OVER: &'static str = "tcp-dtls";
+    const FEW_UNBORN: bool = false;
 
     fn endpoint(bounds: &Bounds) -> Box<dyn Endpoint> {
         let mut options = options();
