@@ -117,6 +117,11 @@ impl Core {
         self.pool.used()
     }
 
+    /// What the pool takes for them.
+    pub fn cells_bytes(&self) -> usize {
+        self.pool.bytes()
+    }
+
     pub fn circuits_len(&self) -> usize {
         self.table.len()
     }

@@ -73,10 +73,13 @@ impl Relay {
         });
     }
 
-    /// Cells that wait, what sessions and flows keep, and what waits in sockets' buffers.
+    /// Cells that wait with the blocks that they keep, what sessions and flows hold, and what waits in sockets'
+    /// buffers.
     fn waiting_bytes(&self) -> usize {
-        let cells_bytes = self.core.queued_cells() as usize * SLOT_LEN;
-        cells_bytes + self.core.sessions_bytes() + self.ports.buffered_bytes() + self.core.buffers().bytes()
+        self.core.cells_bytes()
+            + self.core.sessions_bytes()
+            + self.ports.buffered_bytes()
+            + self.core.buffers().bytes()
     }
 
     fn used_bytes(&self) -> usize {
