@@ -55,7 +55,6 @@ impl Setup<'_> {
         let (relay_rate, relay_burst) = options.relay_rate_and_burst();
         RelayConfig {
             ids: RelayIds { rsa: RsaId(keys.rsa_id()), ed25519: Ed25519Id(keys.ed25519_id()) },
-            addrs,
             ipv6_exit: options.ipv6_exit,
             refuse_unknown_exits: options.refuse_unknown_exits,
             dos: options.dos.clone(),
@@ -66,6 +65,7 @@ impl Setup<'_> {
             forwards_datagrams: options.heddle.forward_datagrams,
             flow_control: options.heddle.flow_control,
             extend_to_private: options.extend_allow_private_addresses,
+            any_host_names: options.server_dns_allow_non_rfc953_hostnames,
             max_queue_bytes: self.queue_bytes_max / usize::from(self.shards),
             bandwidth: Limit {
                 rate_bytes_per_s: options.bandwidth_rate,

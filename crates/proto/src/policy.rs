@@ -124,9 +124,13 @@ pub(crate) const PRIVATE_NETS: [Net; 12] = [
     Net::v6(0, 127),
 ];
 
-/// Whether an address lies in one of [`PRIVATE_NETS`], and so means nothing on the Internet.
-pub fn is_private(ip: IpAddr) -> bool {
-    PRIVATE_NETS.iter().any(|net| net.contains(ip))
+/// The addresses that providers give to their customers (RFC 6598), which are nobody's on the Internet either.
+const SHARED_NET: Net = Net::v4([100, 64, 0, 0], 10);
+
+/// Whether an address is of somebody's own network, as stock Tor sees it where no exit policy is concerned: where it
+/// dials, whom it limits, and of whom it asks its name servers. Beside `private` that is what providers share.
+pub fn is_internal(ip: IpAddr) -> bool {
+    PRIVATE_NETS.iter().chain([&SHARED_NET]).any(|net| net.contains(ip))
 }
 
 /// The ports that the default policy rejects; it accepts all others (tor(1), "ExitPolicy").

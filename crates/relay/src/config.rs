@@ -2,7 +2,6 @@
 
 use crate::dos::DosOptions;
 use crate::scheduler::Scheduler;
-use core::net::IpAddr;
 use heddle_proto::bucket::Limit;
 use heddle_proto::credit::HopCredit;
 use heddle_proto::flow_control::FlowChoice;
@@ -22,8 +21,6 @@ const ONIONSKIN_CUTOFF_S: i32 = 5;
 pub struct RelayConfig {
     /// Who we are.
     pub ids: RelayIds,
-    /// The addresses that our descriptor names. A circuit to them is a circuit to ourselves.
-    pub addrs: Vec<IpAddr>,
     /// Where streams may go, or `None` for a relay that is no exit.
     pub exit_policy: Option<ExitPolicy>,
     /// Whether streams may go to IPv6 addresses (`IPv6Exit`).
@@ -52,6 +49,8 @@ pub struct RelayConfig {
     /// Whether circuits may be extended to private addresses (`ExtendAllowPrivateAddresses`, which
     /// `TestingTorNetwork` turns on).
     pub extend_to_private: bool,
+    /// Whether exits ask for names with characters that hosts' names do not have (`ServerDNSAllowNonRFC953Hostnames`).
+    pub any_host_names: bool,
     /// Bytes that cells may take: those that wait, and what flows keep in endpoints (`MaxMemInQueues`).
     pub max_queue_bytes: usize,
     /// `BandwidthRate` and `BandwidthBurst`, on every socket.
@@ -69,12 +68,11 @@ pub struct RelayConfig {
 }
 
 impl RelayConfig {
-    /// A relay of one shard at one address, with default options: no exit, 64 MiB of memory, no rates worth the name
+    /// A relay of one shard, with default options: no exit, 64 MiB of memory, no rates worth the name
     /// (a TiB a second).
-    pub fn new(ids: RelayIds, addr: IpAddr) -> Self {
+    pub fn new(ids: RelayIds) -> Self {
         RelayConfig {
             ids,
-            addrs: vec![addr],
             exit_policy: None,
             ipv6_exit: false,
             refuse_unknown_exits: None,
@@ -86,6 +84,7 @@ impl RelayConfig {
             forwards_datagrams: false,
             flow_control: FlowChoice::Auto,
             extend_to_private: false,
+            any_host_names: false,
             max_queue_bytes: 64 << 20,
             bandwidth: Limit { rate_bytes_per_s: 1 << 40, burst_bytes: 1 << 40 },
             relay_bandwidth: None,

@@ -41,7 +41,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "RunAsDaemon",
     "SafeLogging",
     "ServerDNSAllowBrokenConfig",
-    "ServerDNSAllowNonRFC953Hostnames",
     "ServerDNSDetectHijacking",
     "ServerDNSTestAddresses",
     "TestingAuthKeyLifetime",

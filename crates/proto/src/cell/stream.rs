@@ -33,7 +33,14 @@ impl<'a> HostName<'a> {
 
     /// Whether it lies below `in-addr.arpa` or `ip6.arpa`, where addresses have their names and no host is.
     pub fn is_reverse(self) -> bool {
-        [".in-addr.arpa", ".ip6.arpa"].iter().any(|zone| strip_suffix_any_case(self.0, zone).is_some())
+        let name = self.0.strip_suffix('.').unwrap_or(self.0);
+        [".in-addr.arpa", ".ip6.arpa"].iter().any(|zone| strip_suffix_any_case(name, zone).is_some())
+    }
+
+    /// Whether it has nothing but what names of hosts have by RFC 953, and underscores, as stock Tor's exits want it
+    /// unless `ServerDNSAllowNonRFC953Hostnames` is set.
+    pub fn is_plain(self) -> bool {
+        self.0.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
     }
 }
 
@@ -306,10 +313,11 @@ impl<'a> Resolve<'a> {
             return Ok(Resolve::Addr(addr));
         }
         let not_reverse = Malformed::Invalid("RESOLVE asks for the name of no address");
-        if let Some(labels) = strip_suffix_any_case(text, ".in-addr.arpa") {
+        let rooted = text.strip_suffix('.').unwrap_or(text);
+        if let Some(labels) = strip_suffix_any_case(rooted, ".in-addr.arpa") {
             return parse_in_addr(labels).map(|addr| Resolve::Reverse(addr.into())).ok_or(not_reverse);
         }
-        if let Some(labels) = strip_suffix_any_case(text, ".ip6.arpa") {
+        if let Some(labels) = strip_suffix_any_case(rooted, ".ip6.arpa") {
             return parse_ip6(labels).map(|addr| Resolve::Reverse(addr.into())).ok_or(not_reverse);
         }
         HostName::new(text).map(Resolve::Name).ok_or(Malformed::Invalid("a host name is not a name"))

@@ -17,7 +17,7 @@ impl Core {
 
     /// Whether the operator's rates hold for a neighbour at this address.
     pub fn is_limited(&self, addr: IpAddr) -> bool {
-        self.config.count_private_bandwidth || !heddle_proto::policy::is_private(addr)
+        self.config.count_private_bandwidth || !heddle_proto::policy::is_internal(addr)
     }
 
     /// Bytes that may pass now. When that is nothing, the shard wakes up once it is more.

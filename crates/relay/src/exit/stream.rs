@@ -7,7 +7,7 @@ use heddle_proto::flow_control::{
     DrainWatch, ReadLimit, Role, Signal, StreamControl, StreamWindow, Violation, XonXoffParams,
 };
 use heddle_proto::params::NetworkParams;
-use heddle_proto::policy::is_private;
+use heddle_proto::policy::is_internal;
 use heddle_proto::pool::{CellPool, SlotId};
 use heddle_seam::node::{ResolveId, SocketId};
 use heddle_seam::time::Instant;
@@ -134,7 +134,7 @@ impl Stream {
     pub fn open(&mut self, limits_private: bool) -> Option<(SocketAddr, u32)> {
         let StreamState::Connecting { socket, addr, ttl_s } = self.state else { return None };
         self.state = StreamState::Open(socket);
-        self.owed.limit(limits_private || !is_private(addr.ip()));
+        self.owed.limit(limits_private || !is_internal(addr.ip()));
         Some((addr, ttl_s))
     }
 

@@ -222,11 +222,7 @@ mod tests {
     fn shards(count: usize) -> Vec<Rates> {
         let limit = Limit { rate_bytes_per_s: RATE_BYTES_PER_S, burst_bytes: RATE_BYTES_PER_S };
         let ids = RelayIds { rsa: RsaId([1; 20]), ed25519: Ed25519Id([1; 32]) };
-        let config = RelayConfig {
-            max_queue_bytes: 1 << 20,
-            bandwidth: limit,
-            ..RelayConfig::new(ids, [192, 0, 2, 1].into())
-        };
+        let config = RelayConfig { max_queue_bytes: 1 << 20, bandwidth: limit, ..RelayConfig::new(ids) };
         let mut rates: Vec<Rates> = (0..count).map(|_| Rates::new(&config)).collect();
         let (first, rest) = rates.split_first_mut().expect("there is one");
         rest.iter_mut().for_each(|rates| rates.share_buckets(first));

@@ -65,7 +65,7 @@ pub fn config() -> RelayConfig {
         exit_policy: Some(ExitPolicy::from_rules(&["accept *:*".parse().expect("a rule")])),
         ipv6_exit: true,
         refuse_unknown_exits: Some(false),
-        ..RelayConfig::new(ids(OURS), host(OURS))
+        ..RelayConfig::new(ids(OURS))
     }
 }
 

@@ -81,8 +81,13 @@ fn a_time_to_live_is_told_as_the_resolver_gave_it() {
 #[test]
 fn names_of_private_addresses_are_not_looked_up() {
     let (mut bench, mut client) = exit();
-    let private =
-        ["1.0.168.192.in-addr.arpa", "1.0.0.127.In-Addr.Arpa", &format!("{}d.f.ip6.arpa", "0.".repeat(30))];
+    let private = [
+        "1.0.168.192.in-addr.arpa",
+        "1.0.0.127.In-Addr.Arpa",
+        "1.0.168.192.in-addr.arpa.",
+        "1.0.64.100.in-addr.arpa",
+        &format!("{}d.f.ip6.arpa", "0.".repeat(30)),
+    ];
     for (name, id) in private.into_iter().zip(1..) {
         client.send(&mut bench, RelayCommand::RESOLVE, id, name.as_bytes());
         let resolved = Resolved::parse(&client.got_one(&mut bench).data).expect("well written");
@@ -92,7 +97,7 @@ fn names_of_private_addresses_are_not_looked_up() {
         );
     }
     for (to, id) in
-        [("1.0.168.192.in-addr.arpa:80", 11), ("router.10.IN-ADDR.ARPA:80", 12), ("x.ip6.arpa:80", 13)]
+        [("1.0.168.192.in-addr.arpa:80", 11), ("router.10.IN-ADDR.ARPA.:80", 12), ("x.ip6.arpa:80", 13)]
     {
         client.begin(&mut bench, id, to);
         assert_eq!(reason(&client.got_one(&mut bench)), EndReason::RESOLVEFAILED, "{to}");
@@ -100,6 +105,32 @@ fn names_of_private_addresses_are_not_looked_up() {
     assert!(bench.shards[0].resolves.is_empty());
     client.send(&mut bench, RelayCommand::RESOLVE, 14, b"7.114.0.203.in-addr.arpa\0");
     assert_eq!(bench.shards[0].resolves.len(), 1);
+}
+
+/// As by stock Tor, whose option has the same default.
+#[test]
+fn names_that_no_host_has_are_looked_up_where_the_operator_wants_it() {
+    for any_host_names in [false, true] {
+        let (mut bench, mut client) = exit_with(RelayConfig { any_host_names, ..config() }, Kind::Ntor);
+        let mut asked = 0;
+        for (name, id) in
+            ["a\\.example", "caf\u{65}~.example", "a/b.example", "a@example"].into_iter().zip(1..)
+        {
+            client.begin(&mut bench, id, &format!("{name}:80"));
+            client.send(&mut bench, RelayCommand::RESOLVE, 100 + id, name.as_bytes());
+            if any_host_names {
+                asked += 2;
+            } else {
+                let got = client.got(&mut bench);
+                assert_eq!(reason(&got[0]), EndReason::RESOLVEFAILED, "{name}");
+                let resolved = Resolved::parse(&got[1].data).expect("well written");
+                assert!(matches!(resolved.answers(), [(Answer::Error { transient: false }, _)]), "{name}");
+            }
+            assert_eq!(bench.shards[0].resolves.len(), asked, "{name}");
+        }
+        client.begin(&mut bench, 50, "_Under-score.2.example:80");
+        assert_eq!(bench.shards[0].resolves.len(), asked + 1);
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 
 /// What a process alone heeds, and a simulated relay not: where it is reached, its files, threads and logs, the system
 /// below it, and its control plane, because here all relays are known from the start.
-const OF_A_PROCESS: [&str; 39] = [
+const OF_A_PROCESS: [&str; 38] = [
     "Address",
     "AlternateDirAuthority",
     "AssumeReachable",
@@ -40,7 +40,6 @@ const OF_A_PROCESS: [&str; 39] = [
     "PublishServerDescriptor",
     "SafeLogging",
     "ServerDNSAllowBrokenConfig",
-    "ServerDNSAllowNonRFC953Hostnames",
     "ServerDNSDetectHijacking",
     "ServerDNSRandomizeCase",
     "ServerDNSResolvConfFile",

@@ -9,7 +9,7 @@ use crate::language::Output;
 use core::net::{IpAddr, SocketAddr};
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::relay::{RelayCommand, StreamId};
-use heddle_proto::cell::stream::{Begin, BeginFlags, Connected, End as EndCell, EndReason, Host};
+use heddle_proto::cell::stream::{Begin, BeginFlags, Connected, End as EndCell, EndReason, Host, HostName};
 use heddle_seam::node::{Query, Resolution, ResolveError, ResolveId, SocketError, SocketId};
 use heddle_seam::time::Duration;
 
@@ -41,7 +41,9 @@ impl Core {
         }
         match begin.host {
             // No host has such a name, and the answer would be of our own network's name servers; as by stock Tor.
-            Host::Name(name) if name.is_reverse() => self.send_end(key, id, EndReason::RESOLVEFAILED),
+            Host::Name(name) if name.is_reverse() || !self.may_ask_for(name) => {
+                self.send_end(key, id, EndReason::RESOLVEFAILED)
+            }
             Host::Name(name) => {
                 let asked = Asked::Begin { circuit: key, stream: id, port, flags: begin.flags };
                 match self.ask(Query::Forward(name.as_str().to_ascii_lowercase()), asked) {
@@ -53,6 +55,11 @@ impl Core {
             // The flags choose among a name's addresses; one that is asked for needs no choice.
             Host::Ipv6(addr) => self.connect_first(key, id, &[(addr.into(), LITERAL_TTL_S)], port),
         }
+    }
+
+    /// Whether name servers are asked for such a name.
+    pub(super) fn may_ask_for(&self, name: HostName<'_>) -> bool {
+        self.config.any_host_names || name.is_plain()
     }
 
     /// Whoever proves an identity that the consensus does not list may be a client that found a way round being one. As
