@@ -6,8 +6,9 @@
 //! waits ([`Sessions::bytes`]), they and hops' layers among what circuits take themselves. DATAGRAM cells that wait
 //! stand in lanes, of which each takes [`WAITING_MAX`].
 
-use crate::keys::CircuitKey;
+use crate::keys::{CircuitKey, Side};
 use heddle_forwarding::{Forward, HopLayer, Part, Session};
+use heddle_proto::cell::Body;
 use heddle_seam::time::Instant;
 use heddle_utcp::BufferPool;
 use slotmap::SecondaryMap;
@@ -22,7 +23,9 @@ pub(crate) const OWN_WAITING_MAX: u32 = 32;
 const MEMORY_PART: usize = 8;
 
 /// What is done with a circuit's DATAGRAM cells.
-pub(crate) enum Forwarding {
+pub(crate) struct Forwarding(Doing);
+
+enum Doing {
     Pass(Box<HopLayer>),
     End(Box<Session>),
 }
@@ -30,9 +33,35 @@ pub(crate) enum Forwarding {
 impl Forwarding {
     /// What it takes itself.
     pub fn bytes(&self) -> usize {
-        match self {
-            Forwarding::Pass(_) => HopLayer::BYTES,
-            Forwarding::End(_) => Session::BYTES,
+        match self.0 {
+            Doing::Pass(_) => HopLayer::BYTES,
+            Doing::End(_) => Session::BYTES,
+        }
+    }
+
+    /// Puts our layer on a datagram that came on this side, or takes it off. False when it goes no further.
+    pub fn pass(&self, side: Side, body: &mut Body) -> bool {
+        let Doing::Pass(layer) = &self.0 else { return false };
+        match side {
+            Side::Prev => layer.forward(body),
+            Side::Next => layer.backward(body),
+        }
+        true
+    }
+
+    /// Our end of the session, if it ends here.
+    pub fn session(&self) -> Option<&Session> {
+        match &self.0 {
+            Doing::End(session) => Some(session),
+            Doing::Pass(_) => None,
+        }
+    }
+
+    /// The same, to work with.
+    pub fn session_mut(&mut self) -> Option<&mut Session> {
+        match &mut self.0 {
+            Doing::End(session) => Some(session),
+            Doing::Pass(_) => None,
         }
     }
 }
@@ -92,10 +121,10 @@ impl Sessions {
     /// What a circuit's client wants of us begins.
     pub fn begin(&mut self, key: CircuitKey, forward: &Forward) -> Forwarding {
         let forwarding = match forward.part {
-            Part::Pass => Forwarding::Pass(Box::new(HopLayer::new(&forward.keys))),
+            Part::Pass => Forwarding(Doing::Pass(Box::new(HopLayer::new(&forward.keys)))),
             Part::End => {
                 self.watched.insert(key, Watched::default());
-                Forwarding::End(Box::new(Session::accept(&forward.keys, self.pool.session())))
+                Forwarding(Doing::End(Box::new(Session::accept(&forward.keys, self.pool.session()))))
             }
         };
         self.bytes_of.insert(key, [forwarding.bytes(), 0]);
@@ -171,9 +200,9 @@ mod tests {
         let at = |ms: u64| Instant::from_nanos(ms * 1_000_000);
         let hop_keys = HopKeys::new([1; 16], [2; 16]);
         let end = sessions.begin(key, &Forward { part: Part::End, keys: hop_keys.clone() });
-        assert!(matches!(end, Forwarding::End(_)));
+        assert!(end.session().is_some());
         let pass = sessions.begin(other, &Forward { part: Part::Pass, keys: hop_keys });
-        assert!(matches!(pass, Forwarding::Pass(_)));
+        assert!(pass.session().is_none());
         assert_eq!((sessions.state_bytes(), sessions.bytes()), (Session::BYTES + HopLayer::BYTES, 0));
         [key, key, other].into_iter().for_each(|key| sessions.mark(key));
         assert_eq!((sessions.next_due(), sessions.next_due()), (Some(key), None));
