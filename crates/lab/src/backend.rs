@@ -18,11 +18,12 @@ use std::time::Duration;
 
 use heddle_net::tcp_diag::TcpConnection;
 use heddle_netem::{DirectionStats, Step};
+use heddle_proto::cell::measure::Measured;
 
 use crate::capture::Capture;
 use crate::costs::Cpu;
 use crate::emulator::NetworkOptions;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::machine::conditions::LoadReading;
 use crate::machine::usage::Usage;
 use crate::metrics::Metrics;
@@ -36,6 +37,9 @@ use virtual_clock::VirtualClock;
 pub(crate) const BUILDING_MAX: usize = 10;
 /// How long a circuit or a stream may take to open.
 pub(crate) const OPEN_MAX: Duration = Duration::from_secs(30);
+
+/// Why clients ask relays nothing, to be read after what they would ask.
+const ASK_NOTHING: &str = "and those that are stock Tor cannot; run it with --backend sim";
 
 /// Brings testbeds up.
 pub(crate) trait Backend {
@@ -70,7 +74,7 @@ pub(crate) trait Backend {
     ///
     /// # Errors
     ///
-    /// [`Error::Lacking`](crate::error::Error::Lacking) says in one sentence what there is not.
+    /// [`Error::Lacking`] says in one sentence what there is not.
     fn check(&self, _arm: &Arm, _tor: Option<&Tor>, _wanted: &Deployment) -> Result<()> {
         Ok(())
     }
@@ -80,7 +84,7 @@ pub(crate) trait Backend {
     ///
     /// # Errors
     ///
-    /// [`Error::Lacking`](crate::error::Error::Lacking) says what this machine or this backend does not have.
+    /// [`Error::Lacking`] says what this machine or this backend does not have.
     fn bring_up(&mut self, wanted: &Deployment, on_step: &mut dyn FnMut(&str)) -> Result<Box<dyn Testbed>>;
 }
 
@@ -252,7 +256,7 @@ pub(crate) trait Testbed {
     ///
     /// # Errors
     ///
-    /// [`Error::Interrupted`](crate::error::Error::Interrupted) by Ctrl-C.
+    /// [`Error::Interrupted`] by Ctrl-C.
     fn pass_until(&mut self, then: Duration, on_wait: &mut dyn FnMut()) -> Result<()>;
 
     /// Changes one direction of a wire now. What the step says about its time does not matter.
@@ -302,6 +306,18 @@ pub(crate) trait Testbed {
 
     /// What the relay on a host tells of itself; `None` of a stock one.
     fn metrics(&mut self, relay: &str) -> Result<Option<Metrics>>;
+
+    /// Asks all relays of these circuits what they counted of them since they were asked before; the first time has
+    /// them begin. Nothing is waited for.
+    fn ask_relays(&mut self, _circuits: &[Circuit]) -> Result<()> {
+        Err(Error::Lacking(format!("clients ask relays what they counted of circuits, {ASK_NOTHING}")))
+    }
+
+    /// What they have answered so far to every question, by circuit and hop, guard first. It waits until none is open,
+    /// or the circuit is closed.
+    fn told_by_relays(&mut self, _circuits: &[Circuit]) -> Result<Vec<Vec<Vec<Measured>>>> {
+        Ok(Vec::new())
+    }
 
     /// Fails when a program has ended by itself.
     fn check(&mut self) -> Result<()>;

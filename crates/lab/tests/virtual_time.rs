@@ -214,6 +214,46 @@ fn what_is_measured_is_what_wires_and_rates_allow() {
     assert!(summary.figures.iter().all(|figure| !figure.name.starts_with("relay_")));
 }
 
+#[test]
+fn relays_tell_clients_where_the_cells_of_their_circuits_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    // The middle passes on less than comes.
+    let slow = r#"torrc = ["CountPrivateBandwidth 1", "RelayBandwidthRate 250 KBytes", "RelayBandwidthBurst 250 KBytes"]"#;
+    let plan = EVERYTHING
+        .replace(r#"up = { rate = "40 Mbit/s" }"#, slow)
+        .replace("duration = \"4 s\"", "duration = \"4 s\"\nhops = true\nmay_fail = true");
+    let wanted = |backend| Wanted { set: &[], arms: &["tls", "stock"], seed: 3, backend };
+    let summary = measured(dir.path(), &plan, &wanted(BackendKind::Sim), "a").unwrap();
+    assert!(summary.valid, "{:?}", summary.reasons);
+    for transport in ["tls", "stock-model"] {
+        let of = |name: &str, what: &str, relay: &str, direction: &str| {
+            let labels: &[_] =
+                &[("transport", transport), ("what", what), ("relay", relay), ("direction", direction)];
+            figure(&summary, name, labels).clone()
+        };
+        let to_client = |name: &str, relay: &str| of(name, "bulk", relay, "to the client");
+        // The middle reads no more than it may write, so its TCP window closes, and cells wait before it.
+        let (guard, exit) = (to_client("hop_wait_ms", "guard"), to_client("hop_wait_ms", "exit"));
+        assert_eq!((guard.n, exit.n), (2, 2), "one of each circuit");
+        assert!(exit.mean > 100.0 && guard.mean < 10.0, "{transport}: {guard:?} {exit:?}");
+        assert!(to_client("hop_wait_max_ms", "exit").mean >= exit.mean, "{transport}");
+        assert!(to_client("hop_queue_max_cells", "exit").mean > 50.0, "{transport}");
+        // What left the exit reached the client, but for what was on its way.
+        let cells = ["exit", "middle", "guard"].map(|relay| to_client("hop_cells", relay).mean);
+        assert!(cells.iter().all(|count| (400.0..500.0).contains(count)), "{transport}: {cells:?}");
+        let away = of("hop_cells", "upload", "guard", "away");
+        assert!(away.mean > 500.0, "{transport}: {away:?}");
+    }
+    let is_away_of_exit = |labels: &heddle_lab::figures::Labels| {
+        labels.get("relay").is_some_and(|relay| relay == "exit")
+            && labels.get("direction").is_some_and(|direction| direction == "away")
+    };
+    assert!(summary.figures.iter().all(|figure| !is_away_of_exit(&figure.labels)));
+    // Stock Tor's clients cannot ask.
+    let error = measured(dir.path(), &plan, &wanted(BackendKind::Emu), "emu").unwrap_err().to_string();
+    assert!(error.contains("run it with --backend sim") && !dir.path().join("emu").exists(), "{error}");
+}
+
 fn with_costs(dir: &Path, arms: &[&str], backend: BackendKind, out: &str) -> Result<Summary> {
     let file = dir.join("costs.json");
     std::fs::write(&file, BYTES_COST).unwrap();

@@ -21,8 +21,8 @@ use heddle_net::tcp_diag::TcpConnection;
 use heddle_netem::{DirectionStats, Step};
 
 use super::{
-    Backend, BackendReport, Built, Circuit, CircuitOrder, Deployment, Log, Outcome, Role, Source, SourceId,
-    Spent, Testbed, WireFlow,
+    ASK_NOTHING, Backend, BackendReport, Built, Circuit, CircuitOrder, Deployment, Log, Outcome, Role,
+    Source, SourceId, Spent, Testbed, WireFlow,
 };
 use crate::capture::Capture;
 use crate::emulator::{Emulation, KernelOptions, RunOptions, Summary};
@@ -61,6 +61,14 @@ impl Backend for Emu {
     }
 
     fn check(&self, arm: &Arm, tor: Option<&Tor>, wanted: &Deployment) -> Result<()> {
+        if let (Some(options), Some(tor)) = (&arm.tor, tor)
+            && tor.phases_of(options, 0).any(|phase| phase.hops)
+        {
+            return Err(Error::Lacking(format!(
+                "arm {} has clients that ask relays what they counted of circuits, {ASK_NOTHING}",
+                arm.name
+            )));
+        }
         if let Some(line) = wanted.programs.iter().find_map(|placed| line_of_ours(&placed.role)) {
             return Err(Error::Lacking(format!(
                 "arm {} has clients with the line {line:?}, and those of the backend emu are stock Tor; run it with \

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant as Real};
 use heddle_client::{CircuitNumber, Handshake, Hop};
 use heddle_net::tcp_diag::TcpConnection;
 use heddle_netem::{DirectionStats, DropReason, Step};
+use heddle_proto::cell::measure::Measured;
 use heddle_relay::{Relay, RelayStats};
 use heddle_seam::time::Instant;
 use heddle_sim::HostId;
@@ -444,6 +445,40 @@ impl Testbed for Hosts {
             stats.add(&self.world.sim.with(host, shard, |relay: &mut Relay, _| relay.stats()));
         }
         Ok(Some(telling::metrics(&stats)))
+    }
+
+    fn ask_relays(&mut self, circuits: &[Circuit]) -> Result<()> {
+        for circuit in circuits {
+            let Opened { node, number } = self.circuit(*circuit)?;
+            self.at(node, |node, _| {
+                node.refresh();
+                if let Some(circuits) = node.circuits() {
+                    circuits.ask_relays(number);
+                }
+            });
+        }
+        Ok(())
+    }
+
+    fn told_by_relays(&mut self, circuits: &[Circuit]) -> Result<Vec<Vec<Vec<Measured>>>> {
+        let mut told = Vec::new();
+        let begun = self.world.sim.now();
+        for circuit in circuits {
+            let Opened { node, number } = self.circuit(*circuit)?;
+            while self
+                .at(node, |node, _| node.circuits().is_some_and(|circuits| circuits.has_questions(number)))
+            {
+                if self.world.sim.now().since(begun) > OPEN_MAX {
+                    let waiting_for = "relays to answer what they counted of a circuit".to_owned();
+                    return Err(Error::Deadline { waiting_for, after: OPEN_MAX });
+                }
+                self.world.pass(LOOK)?;
+            }
+            told.push(self.at(node, |node, _| {
+                node.circuits().map(|circuits| circuits.take_told(number)).unwrap_or_default()
+            }));
+        }
+        Ok(told)
     }
 
     fn check(&mut self) -> Result<()> {

@@ -225,11 +225,13 @@ fn check_phase_of_pings(phase: &Phase, known: &BTreeMap<&str, &Pings>) -> Result
         && phase.view.is_none()
         && phase.bottlenecks.is_empty()
         && phase.sockets.is_none()
+        && !phase.hops
         && phase.warm_up.is_zero();
     match phase.pings.is_empty() || is_alone {
         true => Ok(()),
         false => {
-            Err("a phase with pings has no clients, changes, view, sockets, bottlenecks or warm-up".into())
+            Err("a phase with pings has no clients, changes, view, sockets, hops, bottlenecks or warm-up"
+                .into())
         }
     }
 }

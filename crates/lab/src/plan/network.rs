@@ -239,6 +239,11 @@ pub struct Phase {
     /// How often the TCP connections between relays are looked at while everything counts. Default: never.
     #[serde(default, deserialize_with = "units::some_duration")]
     pub sockets: Option<Duration>,
+    /// Whether clients ask the relays of their own circuits what they counted of them while everything counts, as in
+    /// PCTCP, section 5.1: `hop_cells`, `hop_wait_ms`, `hop_wait_max_ms`, `hop_queue_max_cells`. Every relay of the
+    /// network has `HeddleMeasure 1` then. Default: no.
+    #[serde(default)]
+    pub hops: bool,
     /// The wire that somebody looks at while everything counts, and whose circuits begin and end meanwhile. Default:
     /// nobody looks at any.
     #[serde(default)]

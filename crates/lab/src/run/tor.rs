@@ -1,5 +1,6 @@
 //! Arms with a private Tor network: brought up once in each run, and taken through the phases of the plan.
 
+mod hops;
 mod phase;
 mod sockets;
 mod streams;
@@ -24,6 +25,8 @@ use crate::testnet::Program;
 
 /// Has a Heddle relay leave Nagle's algorithm on.
 const NAGLE: &str = "HeddleTCPNoDelay 0";
+/// Has one count for clients that ask.
+const MEASURE: &str = "HeddleMeasure 1";
 
 /// One arm in one run.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +78,7 @@ fn programs(tor: &Tor, arm: &TorArm) -> Vec<Placed> {
     let authorities = Role::Authorities { torrc: all(&tor.authority_torrc, &arm.authority_torrc) };
     let mut programs = vec![place(AUTHORITIES, authorities)];
     programs.extend(
-        tor.relays.iter().map(Spanned::as_ref).map(|options| place(&options.name, relay(options, arm))),
+        tor.relays.iter().map(Spanned::as_ref).map(|options| place(&options.name, relay(options, tor, arm))),
     );
     let client_torrc = all(&tor.client_torrc, &arm.client_torrc);
     let clients = tor.clients.iter().map(Spanned::as_ref);
@@ -100,12 +103,14 @@ fn server_of(flow: &Flow) -> ServerKind {
 }
 
 /// What an arm makes of a relay.
-fn relay(options: &Relay, arm: &TorArm) -> Role {
+fn relay(options: &Relay, tor: &Tor, arm: &TorArm) -> Role {
     let transport = arm.transport_of(options);
     let program = if transport == Transport::Stock { Program::Stock } else { Program::Heddle };
     let mut torrc: Vec<String> =
         transport.heddle_name().map(|name| format!("HeddleTransports {name}")).into_iter().collect();
     torrc.extend((program == Program::Heddle && !arm.nodelay).then(|| NAGLE.to_owned()));
+    let counts = tor.phases.iter().any(|phase| phase.as_ref().hops);
+    torrc.extend(counts.then(|| MEASURE.to_owned()));
     torrc.extend(arm.relay_torrc.iter().chain(&options.torrc).cloned());
     Role::Relay { program, exit: options.exit, torrc }
 }

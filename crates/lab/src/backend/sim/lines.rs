@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroU16;
 
 use heddle_client::{CircuitNumber, OnionProxy, OriginEvent, ProxyEvent};
+use heddle_proto::cell::measure::Measured;
 use heddle_proto::cell::relay::StreamId;
 use heddle_proto::cell::stream::{Begin, BeginFlags, Host};
 use heddle_relay::RelayLanguage;
@@ -30,6 +31,17 @@ pub(super) struct OverCircuits {
     touched: BTreeSet<LineId>,
     /// When each circuit was built that the testbed has not asked for yet.
     built: BTreeMap<CircuitNumber, Instant>,
+    /// Of which circuits relays were asked what they counted.
+    asked: BTreeMap<CircuitNumber, Asked>,
+}
+
+/// What the relays of a circuit were asked and answered.
+#[derive(Default)]
+struct Asked {
+    /// Answers that are not there yet, of all relays.
+    open: usize,
+    /// By hop, the guard first, in the order of the questions.
+    told: Vec<Vec<Measured>>,
 }
 
 struct Stream {
@@ -62,6 +74,7 @@ impl OverCircuits {
             made: 0,
             touched: BTreeSet::new(),
             built: BTreeMap::new(),
+            asked: BTreeMap::new(),
         }
     }
 
@@ -74,6 +87,27 @@ impl OverCircuits {
     /// When a circuit was built, once it is.
     pub(super) fn built_at(&self, circuit: CircuitNumber) -> Option<Instant> {
         self.built.get(&circuit).copied()
+    }
+
+    /// Asks all relays of a circuit what they counted of it, if it is there.
+    pub(super) fn ask_relays(&mut self, number: CircuitNumber) {
+        let Some(circuit) = self.proxy.circuit_mut(number) else { return };
+        if circuit.measure().is_ok() {
+            let hops = circuit.hops();
+            let asked = self.asked.entry(number).or_default();
+            asked.open += hops;
+            asked.told.resize(hops, Vec::new());
+        }
+    }
+
+    /// Whether relays of a circuit that is there have still to answer.
+    pub(super) fn has_questions(&self, circuit: CircuitNumber) -> bool {
+        self.asked.get(&circuit).is_some_and(|asked| asked.open > 0) && self.proxy.has_circuit(circuit)
+    }
+
+    /// What they answered, by hop.
+    pub(super) fn take_told(&mut self, circuit: CircuitNumber) -> Vec<Vec<Measured>> {
+        self.asked.remove(&circuit).unwrap_or_default().told
     }
 
     /// Hears what the proxy tells.
@@ -91,6 +125,12 @@ impl OverCircuits {
     }
 
     fn on_answer(&mut self, circuit: CircuitNumber, event: &OriginEvent) {
+        if let OriginEvent::Measured { hop, measured } = event {
+            let Some(asked) = self.asked.get_mut(&circuit) else { return };
+            asked.open = asked.open.saturating_sub(1);
+            let told = hop.checked_sub(1).and_then(|place| asked.told.get_mut(place));
+            return told.into_iter().for_each(|told| told.push(**measured));
+        }
         let (OriginEvent::Connected { stream, .. }
         | OriginEvent::Readable { stream }
         | OriginEvent::Ended { stream, .. }) = event

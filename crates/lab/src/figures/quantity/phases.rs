@@ -310,6 +310,42 @@ pub(super) const PHASES: &[Quantity] = &[
     )
     .by("`relay`, and relay's"),
     Quantity::new(
+        "hop_cells",
+        "cells",
+        Amount,
+        Neither,
+        "Cells of a circuit that left a relay",
+        "how many of a circuit's cells left a relay, as it tells the circuit's client that asks (`hops` of the phase)",
+    )
+    .by("client's, `relay`, `direction`"),
+    Quantity::new(
+        "hop_wait_ms",
+        "ms",
+        Amount,
+        Less,
+        "A circuit's cells' wait in a relay, in the mean",
+        "how long these cells waited in the relay's queue of the circuit, in the mean",
+    )
+    .by("client's, `relay`, `direction`"),
+    Quantity::new(
+        "hop_wait_max_ms",
+        "ms",
+        Amount,
+        Less,
+        "A circuit's cells' longest wait in a relay",
+        "the longest of these waits",
+    )
+    .by("client's, `relay`, `direction`"),
+    Quantity::new(
+        "hop_queue_max_cells",
+        "cells",
+        Amount,
+        Less,
+        "A circuit's longest queue in a relay",
+        "the most cells of the circuit that waited there at once",
+    )
+    .by("client's, `relay`, `direction`"),
+    Quantity::new(
         "socket_window_kb",
         "KB",
         Amount,

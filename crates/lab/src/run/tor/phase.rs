@@ -15,6 +15,7 @@ use std::time::Duration;
 use heddle_netem::Rate;
 use toml::Spanned;
 
+use super::hops;
 use super::sockets::Looks;
 use super::streams::{self, Member, Window};
 use super::wire_view::{Viewed, Viewing};
@@ -62,6 +63,8 @@ struct Played {
     before: Costs,
     after: Costs,
     sockets: Looks,
+    /// Of each circuit, what its relays counted.
+    hops: Vec<Vec<hops::Counted>>,
     viewed: Option<Viewed>,
 }
 
@@ -100,9 +103,9 @@ impl PhaseRun<'_> {
         let clients = self.clients();
         let built = testbed.build_circuits(&self.orders(&clients))?;
         let actors = self.actors(&clients, &built)?;
-        let played = self.run(&actors, testbed, on_step)?;
-        testbed.check()?;
         let circuits: Vec<Circuit> = built.iter().map(|built| built.circuit).collect();
+        let played = self.run(&actors, &circuits, testbed, on_step)?;
+        testbed.check()?;
         let left_pct = left_pct(&circuits, testbed)?;
         testbed.close_circuits(&circuits)?;
         let told_after = transport_use::read(tor, testbed)?;
@@ -124,6 +127,7 @@ impl PhaseRun<'_> {
         });
         samples.extend(building);
         samples.extend(played.sockets.figures(tor));
+        samples.extend(hops::figures(tor, phase, &clients, &played.hops));
         let (seen, missed) = played.viewed.as_ref().map(Viewed::figures).unwrap_or_default();
         samples.extend(seen);
         let wrong = wrong.into_iter().filter(|_| !phase.may_fail);
@@ -242,6 +246,7 @@ impl PhaseRun<'_> {
     fn run(
         &self,
         actors: &[Actor<'_>],
+        circuits: &[Circuit],
         testbed: &mut dyn Testbed,
         on_step: &mut dyn FnMut(&str),
     ) -> Result<Played> {
@@ -263,6 +268,7 @@ impl PhaseRun<'_> {
         let opens = testbed.now() + phase.warm_up;
         let window = Window { opens, closes: opens + phase.duration };
         let before = self.costs_at(window.opens, "warming up", testbed, on_step)?;
+        hops::ask(phase, circuits, testbed)?;
         testbed.let_attack(phase.attack || phase.attack_early)?;
         if let Some(viewing) = &mut viewing {
             viewing.begin([window.opens, window.closes], testbed)?;
@@ -274,6 +280,7 @@ impl PhaseRun<'_> {
         }
         self.measure_until(window.closes, &mut meanwhile, testbed, on_step)?;
         let after = self.costs_at(window.closes, "measuring", testbed, on_step)?;
+        hops::ask(phase, circuits, testbed)?;
         let Meanwhile { sockets, viewing } = meanwhile;
         let viewed = viewing.map(|viewing| viewing.end(testbed)).transpose()?;
         testbed.let_attack(phase.attack_early)?;
@@ -282,7 +289,8 @@ impl PhaseRun<'_> {
             let told = testbed.stop(&ids(&some))?;
             logs.extend(some.into_iter().map(|(place, _)| place).zip(told));
         }
-        Ok(Played { window, logs: logs.into_values().collect(), before, after, sockets, viewed })
+        let hops = hops::counted(phase, circuits, testbed)?;
+        Ok(Played { window, logs: logs.into_values().collect(), before, after, sockets, hops, viewed })
     }
 
     /// Lets time pass until then, and does what is due meanwhile.
