@@ -1,5 +1,11 @@
 //! A `DataDirectory` serves Heddle and stock Tor alike, and keeps its identity between them.
 
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a real Tor has real sockets and time"
+)]
+
 mod stock;
 
 use std::collections::BTreeMap;
