@@ -17,10 +17,11 @@ bench: setup
 test: setup hyperqueue lint
 	timeout $$(test -t 0 && echo --foreground) -k 30 3000 scripts/test
 
-# The tests that `make test` leaves out because they take minutes each. The two of a bound that is missed, over QUIC and over tcp-dtls, are
-# run by name, because they would fail each time (docs/reference/quic.md, "What it does not do").
+# The tests that `make test` leaves out because they take minutes each, of the suites that have some. The two of a bound that is missed, over
+# QUIC and over tcp-dtls, would fail each time (docs/reference/quic.md, "What it does not do"), and are run by name.
 test-long: setup
-	cargo test --release --workspace --locked --no-fail-fast -- --ignored --skip a_circuit_gets_no_more_than_its_share_beside_a_hundred_of_another_connection
+	cargo test --release --locked --no-fail-fast -p heddle -p heddle-network -p heddle-relay -p heddle-utcp \
+	    --test demo --test lab --test killed --test four_shards --test planted --test relay --test grid --test share --test limits -- --ignored
 
 lint: setup
 	cargo fmt --all --check
