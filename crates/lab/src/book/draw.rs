@@ -98,9 +98,12 @@ fn heading(title: &str) -> String {
 fn overview(book: &Book, records: &[(&Wanted, Option<Record>)]) -> String {
     let mut text = heading("The book of results");
     text += "What `heddle lab book` measured, page by page. Each measurement is one command, made once at a commit, \
-             and what it gave is in the JSON file of its name beside these pages, with every attempt at it. \
+             and what it gave is in the JSON file of its name beside these pages, with every attempt at it at that \
+             commit. What was tried at other commits is told in \
+             [experiments](../notes/experiments.md#not-here-yet). \
              [The lab](../guide/lab.md#the-book-of-results) tells how a book is made; \
-             [notes](../notes/overview.md) have what was measured before there was one.\n\n";
+             [notes](../notes/overview.md) have what was measured before there was one. Where a row of a table has \
+             two or three numbers, each is one run's; with intervals they are means.\n\n";
     let rows: Vec<Vec<String>> = records
         .iter()
         .map(|(wanted, record)| {
@@ -163,8 +166,15 @@ fn page_text<'a>(
 fn section(wanted: &Wanted, record: &Record, emu: Option<&Record>) -> String {
     let mut text = format!("## {}\n\n", record.title);
     text += &format!("[`{}`]({}.json): {}.\n", record.command, record.name, conditions(record));
+    let of_book = format!("heddle {}", wanted.command);
+    if record.command != of_book {
+        text += &format!("**Made by another command than the book's**, which is `{of_book}`.\n");
+    }
     if !record.source.is_empty() {
         text += &format!("After {}.\n", record.source);
+    }
+    if !record.about.is_empty() {
+        text += &format!("\n{}\n", record.about);
     }
     if !record.valid {
         text += &format!("**Not valid**, so no bound counts as met: {}.\n", record.reasons.join("; "));
@@ -339,15 +349,22 @@ fn conditions(record: &Record) -> String {
     )
 }
 
-/// What hosts were set to, where all arms agree, and else by arm.
+/// What hosts were set to: where all arms agree once, and then what else each had.
 fn settings(record: &Record) -> String {
+    let mut each = record.settings.values();
+    let first = each.next().cloned().unwrap_or_default();
+    let common = each.fold(first, |common, settings| &common & settings);
     let phrase = |settings: &BTreeSet<String>| settings.iter().cloned().collect::<Vec<_>>().join(", ");
-    let all: BTreeSet<String> = record.settings.values().map(phrase).collect();
-    match all.len() {
-        0 => String::new(),
-        1 => all.into_iter().map(|phrase| format!(", {phrase}")).collect(),
-        _ => record.settings.iter().map(|(arm, settings)| format!(", {arm}: {}", phrase(settings))).collect(),
-    }
+    let of_arm = |(arm, settings): (&String, &BTreeSet<String>)| {
+        let more = settings - &common;
+        (!more.is_empty()).then(|| format!("{arm}: {}", phrase(&more)))
+    };
+    let of_all = (!common.is_empty()).then(|| phrase(&common));
+    of_all
+        .into_iter()
+        .chain(record.settings.iter().filter_map(of_arm))
+        .map(|told| format!(", {told}"))
+        .collect()
 }
 
 /// How often it was tried, where that was not once.
@@ -414,14 +431,13 @@ fn readme_table(book: &Book, records: &[&Record]) -> String {
             )
         }
     };
-    let commands: Vec<String> = used.iter().map(|record| format!("`{}`", record.command)).collect();
     table(&head, &rows)
         + &format!(
-            "Made: {}, for all relays, clients, authorities and servers, so compare columns, not rows. Means with \
-             95 % intervals{narrow}, or what each of one or two runs gave. Made by {}; Heddle's pairs use \
-             QUIC.{invalid} [Everything measured, with its conditions](docs/results/README.md).\n",
-            made.join("; "),
-            commands.join(", ")
+            "Heddle's pairs use QUIC. Two cores have all relays, clients, authorities and servers, so compare columns, \
+             not rows.\nMeans with 95 % intervals{narrow}, or what each of up to three runs gave.{invalid} \
+             Made: {}.\n\
+             [Everything measured, with its command and conditions](docs/results/README.md).\n",
+            made.join("; ")
         )
 }
 

@@ -7,12 +7,14 @@ use crate::report::with_digits;
 /// Labels by which arms differ, of which a table makes columns.
 const ARM_LABELS: [&str; 2] = ["transport", "relays"];
 
-/// A figure as a cell: the mean and its interval, or of one or two runs what each gave. Runs that lack it are told.
+/// A figure as a cell: the mean and its interval, or of up to three runs, of which an interval says next to nothing,
+/// what each gave. Runs that lack it are told.
 pub(super) fn cell(record: &Record, kept: &Kept) -> String {
     let means: Vec<String> = kept.by_run.values().map(|mean| number(*mean)).collect();
     let told = match (&means[..], kept.figure.ci95) {
         ([one], _) => one.clone(),
         ([one, two], _) => format!("{one} and {two}"),
+        ([one, two, three], _) => format!("{one}, {two} and {three}"),
         (_, Some([low, high])) => {
             format!("{} ({} to {})", number(kept.figure.mean), number(low), number(high))
         }
@@ -64,9 +66,18 @@ pub(super) fn table(head: &[String], rows: &[Vec<String>]) -> String {
     line(head) + &rule + &rows + "\n"
 }
 
-/// A table of figures: a column for each arm, in this order, and a row for each figure and place.
+/// Tables of figures: one of those that no arm has, and one of the others.
 pub(super) fn figures(record: &Record, all: &[&Kept]) -> String {
-    /// What one arm has in a row; in no arm's, if there are none.
+    let of_no_arm = |kept: &&&Kept| arm_and_place(&kept.figure.labels).0.is_none();
+    let (of_none, of_arms): (Vec<&Kept>, Vec<&Kept>) = all.iter().partition(of_no_arm);
+    let tables = [of_none, of_arms].into_iter().filter(|some| !some.is_empty());
+    tables.map(|some| figures_alike(record, &some)).collect()
+}
+
+/// A table of figures: a column for each arm, in this order, and a row for each figure and place. Either all have an
+/// arm or none has.
+fn figures_alike(record: &Record, all: &[&Kept]) -> String {
+    /// What one arm has in a row.
     type Entry<'a> = (Option<&'a str>, String);
     let arms = arms(all.iter().copied());
     let mut rows: Vec<(String, Vec<Entry<'_>>)> = Vec::new();
@@ -92,7 +103,7 @@ pub(super) fn figures(record: &Record, all: &[&Kept]) -> String {
         .into_iter()
         .map(|(name, cells)| {
             let of = |arm: Option<&str>| {
-                let found = cells.iter().find(|(of, _)| *of == arm || of.is_none());
+                let found = cells.iter().find(|(of, _)| *of == arm);
                 found.map_or(String::new(), |(_, cell)| cell.clone())
             };
             let cells = match is_of_arms {

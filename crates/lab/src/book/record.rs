@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use toml::Spanned;
 
 use super::Wanted;
 use crate::error::{Error, Result};
@@ -29,6 +30,9 @@ pub struct Record {
     pub command: String,
     /// What was measured, in a few words.
     pub title: String,
+    /// The plan's words about it; none in records of before they were kept.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub about: String,
     /// Who wanted to know it first.
     pub source: String,
     /// The commit.
@@ -69,7 +73,7 @@ pub struct Record {
     /// How each attempt at it ended, in their order.
     #[serde(default)]
     pub attempts: Vec<Attempt>,
-    /// What figures are called that the plan made by comparing others.
+    /// What figures are called that the plan made by comparing others, or to which its phases give names.
     #[serde(default)]
     pub titles: BTreeMap<String, String>,
     /// What was measured.
@@ -123,9 +127,9 @@ impl Record {
             false if !dir.join("samples.json").exists() => (Summary::read(dir)?, RunSamples::default(), None),
             false => (Summary::read(dir)?, RunSamples::read(dir)?, None),
         };
-        let titles = plan.as_ref().map(compared).unwrap_or_default();
-        let (title, source) =
-            plan.map(|plan| (plan.title, plan.source.unwrap_or_default())).unwrap_or_default();
+        let titles = plan.as_ref().map(of_plan).unwrap_or_default();
+        let (title, about, source) =
+            plan.map(|plan| (plan.title, plan.about, plan.source.unwrap_or_default())).unwrap_or_default();
         let by_run = |figure: &Figure| {
             let series = samples.series(&figure.name, &figure.labels);
             let means = |series: &Series| {
@@ -142,6 +146,7 @@ impl Record {
             name: wanted.name.clone(),
             command: format!("heddle {}", wanted.command),
             title: if wanted.title.is_empty() { title } else { wanted.title.clone() },
+            about,
             source,
             intervals_over: summary.intervals_over,
             commit: summary.commit,
@@ -256,10 +261,13 @@ fn check_command(wanted: &Wanted, summary: &Summary) -> Result<()> {
     Err(Error::Options(format!("the results of {name:?} were made by {made_by:?}, not by {command:?}")))
 }
 
-/// What a plan's compared figures are called.
-fn compared(plan: &Plan) -> BTreeMap<String, String> {
-    let names = plan.compare.iter().map(|compare| compare.as_ref().name.clone());
-    names.map(|name| (name.clone(), title_of(plan, &name))).collect()
+/// What those of a plan's figures are called that it compares, or that its phases give names of their own.
+fn of_plan(plan: &Plan) -> BTreeMap<String, String> {
+    let compared = plan.compare.iter().map(|compare| compare.as_ref().name.clone());
+    let phases = plan.tor.iter().flat_map(|tor| tor.as_ref().phases.iter().map(Spanned::as_ref));
+    let renamed = phases.flat_map(|phase| phase.figures.iter());
+    let renamed = renamed.filter(|(name, given)| name != given).map(|(_, given)| given.clone());
+    compared.chain(renamed).map(|name| (name.clone(), title_of(plan, &name))).collect()
 }
 
 /// JSON with a line for each member, and for each element of lists of objects.
