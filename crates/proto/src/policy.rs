@@ -127,10 +127,22 @@ pub(crate) const PRIVATE_NETS: [Net; 12] = [
 /// The addresses that providers give to their customers (RFC 6598), which are nobody's on the Internet either.
 const SHARED_NET: Net = Net::v4([100, 64, 0, 0], 10);
 
-/// Whether an address is of somebody's own network, as stock Tor sees it where no exit policy is concerned: where it
-/// dials, whom it limits, and of whom it asks its name servers. Beside `private` that is what providers share.
+/// The addresses of IPv6 that are of somebody's own network, or nobody's.
+const INTERNAL_V6: [Net; 4] = [Net::v6(0xfc00, 7), Net::v6(0xfe80, 10), Net::v6(0xfec0, 10), Net::v6(0, 127)];
+
+/// Whether an address is of somebody's own network, as stock Tor sees it where it limits rates (`tor_addr_is_internal`).
 pub fn is_internal(ip: IpAddr) -> bool {
-    PRIVATE_NETS.iter().chain([&SHARED_NET]).any(|net| net.contains(ip))
+    match ip.to_canonical() {
+        ip @ IpAddr::V4(_) => PRIVATE_NETS.iter().chain([&SHARED_NET]).any(|net| net.contains(ip)),
+        ip @ IpAddr::V6(_) => INTERNAL_V6.iter().any(|net| net.contains(ip)),
+    }
+}
+
+/// Whether an address leads to one host of the Internet. Beside what is internal neither what translates to IPv4 does nor
+/// multicast, where strangers say what is dialled or asked for.
+pub fn is_global(ip: IpAddr) -> bool {
+    let ip = ip.to_canonical();
+    !ip.is_multicast() && !PRIVATE_NETS.iter().chain([&SHARED_NET]).any(|net| net.contains(ip))
 }
 
 /// The ports that the default policy rejects; it accepts all others (tor(1), "ExitPolicy").

@@ -15,7 +15,7 @@
 //! channel, the send buffers of the driver.
 //!
 //! Slots lie in blocks. A block without cells is given back, but for a few; one with a single cell stays whole, so what
-//! the pool takes of the memory is [`CellPool::bytes`], and not its cells alone.
+//! the pool takes of the memory is [`CellPool::used_bytes`] and [`CellPool::spare_bytes`].
 
 use crate::cell::{BODY_LEN, Body, Command};
 use heddle_seam::time::Instant;
@@ -42,7 +42,7 @@ const EMPTY_MAX: u32 = 32;
 
 /// As much as this of blocks that have cells may be free and does not count, because cells do not fill blocks one after
 /// the other.
-const UNCOUNTED_MAX: usize = 32 * BLOCK_SLOTS * SLOT_LEN;
+const SPARE_UNCOUNTED: usize = 32 * BLOCK_SLOTS * SLOT_LEN;
 
 const NONE: u32 = u32::MAX;
 
@@ -118,12 +118,16 @@ impl CellPool {
         }
     }
 
-    /// Bytes that cells take, with what they keep beside them, because a cell keeps its whole block. Of the process'
-    /// memory the pool has 64 blocks more at most, 4.3 MB: half of them without a cell, and what half of them are long.
-    pub fn bytes(&self) -> usize {
+    /// Bytes that cells take.
+    pub fn used_bytes(&self) -> usize {
+        self.used as usize * SLOT_LEN
+    }
+
+    /// Bytes that cells keep beside them, because a cell keeps its whole block, but for what is free where they are few.
+    /// Of the process' memory the pool has 64 blocks more than both at most, 4.3 MB: half of them without a cell.
+    pub fn spare_bytes(&self) -> usize {
         let kept = self.blocks.len() - self.gone.len() - self.empty as usize;
-        let used_bytes = self.used as usize * SLOT_LEN;
-        used_bytes.max((kept * BLOCK_SLOTS * SLOT_LEN).saturating_sub(UNCOUNTED_MAX))
+        (kept * BLOCK_SLOTS * SLOT_LEN).saturating_sub(self.used_bytes() + SPARE_UNCOUNTED)
     }
 
     /// Slots in use.
@@ -349,7 +353,7 @@ mod tests {
         let made = |pool: &CellPool| pool.blocks.iter().filter(|block| !block.slots.is_empty()).count();
         for _ in 0..3 {
             let mut slots: Vec<SlotId> = core::iter::from_fn(|| pool.take(Command::RELAY)).collect();
-            assert_eq!((slots.len(), pool.bytes()), (BLOCKS * BLOCK_SLOTS, BLOCKS * BLOCK));
+            assert_eq!((slots.len(), pool.spare_bytes()), (BLOCKS * BLOCK_SLOTS, 0));
             // One cell stays in every second block.
             let mut kept = Vec::new();
             for block in (0..BLOCKS).rev() {
@@ -361,11 +365,11 @@ mod tests {
             }
             assert_eq!(
                 (pool.bytes(), pool.used() as usize),
-                (BLOCKS / 2 * BLOCK - UNCOUNTED_MAX, BLOCKS / 2)
+                (BLOCKS / 2 * BLOCK - SPARE_UNCOUNTED, BLOCKS / 2)
             );
             assert_eq!(made(&pool), BLOCKS / 2 + EMPTY_MAX as usize);
             kept.into_iter().for_each(|slot| pool.free(slot));
-            assert_eq!((pool.bytes(), made(&pool)), (0, EMPTY_MAX as usize));
+            assert_eq!((pool.spare_bytes(), made(&pool)), (0, EMPTY_MAX as usize));
         }
     }
 
@@ -402,7 +406,6 @@ mod tests {
                 }
             }
             assert_eq!(pool.used() as usize, model.iter().map(VecDeque::len).sum::<usize>());
-            assert!(pool.bytes() >= pool.used() as usize * SLOT_LEN);
             assert!(pool.used() <= pool.max());
         }
     }

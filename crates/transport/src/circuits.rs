@@ -31,13 +31,10 @@ slotmap::new_key_type! {
     pub(crate) struct CircuitKey;
 }
 
-/// How many flows may end before their first cell came. Of an honest peer's it is those that it gives up while that
-/// cell is lost and on its way again: less than a tenth, on a bad path, of the few thousand that it opens a second. So
-/// many take a few thousandths of a processor's time.
+/// How many flows of a peer may end before their first cell was read. Of an honest one's it is those that it gives up
+/// while that cell is lost and on its way again, or while the rate for reading is used up: less than a tenth, on a bad
+/// path, of the few thousand that it opens a second. So many take a few thousandths of a processor's time.
 const STILLBORN: Rate = Rate { per_s: 500, burst: 5000 };
-
-/// What a connection is ended for then.
-pub(crate) const CHURNED: &str = "it keeps beginning flows and ending them without a cell";
 
 /// What a circuit takes beside what its transport knows of its flow: its place, and those in tables by name and by
 /// flow.
@@ -312,9 +309,14 @@ impl<I: Copy + Eq + Hash, F> Circuits<I, F> {
             circuit.stage = Stage::Ended;
             self.ended.push_back((Farewell::Of(key), reason));
         } else {
-            self.stillborn = self.stillborn.saturating_add(1);
             self.remove(key);
         }
+    }
+
+    /// The peer ends a flow. If the relay knows nothing of it, that is counted.
+    pub(crate) fn note_stillborn(&mut self, key: CircuitKey) {
+        let is_unborn = |circuit: &Circuit<I, F>| matches!(circuit.stage, Stage::Unborn { .. });
+        self.stillborn += u32::from(self.slots.get(key).is_some_and(is_unborn));
     }
 
     /// The relay ends a circuit, and needs not be told. If it waits to be, that is passed over when its turn comes.
@@ -458,6 +460,7 @@ mod tests {
         let churn = |circuits: &mut Circuits<u32, ()>, at: Instant, count: u32| {
             for number in 1..=count {
                 let key = begin(circuits, at, number);
+                circuits.note_stillborn(key);
                 circuits.end(key, 1);
             }
             circuits.is_churned(at)
@@ -468,6 +471,7 @@ mod tests {
         // Those that had a cell do not count.
         let born = begin(&mut circuits, at, 1);
         circuits.bear(born);
+        circuits.note_stillborn(born);
         circuits.end(born, 1);
         assert!(!circuits.is_churned(at) && circuits.next_farewell().is_some());
         for _ in 0..60 {

@@ -252,3 +252,28 @@ proptest! {
         let _ = text.parse::<Rule>();
     }
 }
+
+#[test]
+fn internal_addresses_are_those_of_stock_tor_and_global_ones_lead_to_one_host() {
+    let both = |text: &str| {
+        let ip = text.parse().expect("an address");
+        (is_internal(ip), is_global(ip))
+    };
+    for text in ["10.1.2.3", "127.0.0.1", "169.254.1.1", "172.31.0.1", "192.168.1.1", "0.1.2.3", "100.64.0.1"]
+    {
+        assert_eq!(both(text), (true, false), "{text}");
+        assert_eq!(both(&format!("::ffff:{text}")), (true, false), "{text}");
+    }
+    for text in ["100.127.255.255", "fc00::1", "fdff::1", "fe80::1", "fec0::1", "::", "::1"] {
+        assert_eq!(both(text), (true, false), "{text}");
+    }
+    for text in
+        ["100.63.255.255", "100.128.0.1", "172.32.0.1", "198.51.100.1", "::ffff:198.51.100.1", "2001:db8::1"]
+    {
+        assert_eq!(both(text), (false, true), "{text}");
+    }
+    // Neither of somebody's own network nor one host's.
+    for text in ["224.0.0.1", "239.255.255.250", "ff02::1", "64:ff9b::a00:1"] {
+        assert_eq!(both(text), (false, false), "{text}");
+    }
+}

@@ -117,9 +117,9 @@ impl Core {
         self.pool.used()
     }
 
-    /// What the pool takes for them.
-    pub fn cells_bytes(&self) -> usize {
-        self.pool.bytes()
+    /// What they take of the pool, and what they keep beside them.
+    pub fn cells_bytes(&self) -> [usize; 2] {
+        [self.pool.used_bytes(), self.pool.spare_bytes()]
     }
 
     pub fn circuits_len(&self) -> usize {

@@ -62,8 +62,10 @@ impl Relay {
         holders.extend(holding.map(|(port, Backlog { conn, circ_id, bytes, since, .. })| {
             (since, Reverse(bytes), Holder::Flow(port, conn, circ_id))
         }));
+        // Cells of many circuits lie in one block. What those leave free in it that end now is free for the next cells.
+        let [_, spare_before] = self.core.cells_bytes();
         let is_enough = |relay: &Relay| {
-            let waiting = relay.waiting_bytes() + relay.core.handshakes_bytes();
+            let waiting = relay.waiting_bytes_but(spare_before) + relay.core.handshakes_bytes();
             waiting + relay.all_state_bytes().min(state_max) <= enough
         };
         end_in_order(self, holders, is_enough, |relay, holder| match holder {
@@ -76,10 +78,14 @@ impl Relay {
     /// Cells that wait with the blocks that they keep, what sessions and flows hold, and what waits in sockets'
     /// buffers.
     fn waiting_bytes(&self) -> usize {
-        self.core.cells_bytes()
-            + self.core.sessions_bytes()
-            + self.ports.buffered_bytes()
-            + self.core.buffers().bytes()
+        self.waiting_bytes_but(usize::MAX)
+    }
+
+    /// The same, with so much at most of what cells keep beside them.
+    fn waiting_bytes_but(&self, spare_max: usize) -> usize {
+        let [used, spare] = self.core.cells_bytes();
+        let cells_bytes = used + spare.min(spare_max);
+        cells_bytes + self.core.sessions_bytes() + self.ports.buffered_bytes() + self.core.buffers().bytes()
     }
 
     fn used_bytes(&self) -> usize {

@@ -64,8 +64,14 @@ impl LinkIds {
 
     /// From now on the id leads nowhere, until the farewell has left.
     pub fn say_farewell(&mut self, circ_id: CircId, reason: DestroyReason) {
-        self.taken.insert(circ_id, (CircuitKey::default(), Side::Prev));
+        self.take(circ_id, (CircuitKey::default(), Side::Prev));
         self.owe(Farewell { circ_id, reason });
+    }
+
+    /// An id is a lane's from now on, or waits for its farewell.
+    pub fn take(&mut self, circ_id: CircId, by: (CircuitKey, Side)) {
+        let before = self.taken.insert(circ_id, by);
+        self.owed -= usize::from(before.as_ref().is_some_and(is_owed));
     }
 
     fn owe(&mut self, farewell: Farewell) {

@@ -104,7 +104,7 @@ impl Table {
         self.ledgers += usize::from(circuit.prev.ledger.is_some());
         let key = self.circuits.insert(Box::new(circuit));
         if let Some(ids) = self.links.get_mut(link) {
-            ids.taken.insert(circ_id, (key, Side::Prev));
+            ids.take(circ_id, (key, Side::Prev));
         }
         key
     }

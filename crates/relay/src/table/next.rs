@@ -56,7 +56,7 @@ impl Table {
         debug_assert!(matches!(circuit.next, Next::None));
         self.ledgers += usize::from(lane.ledger.is_some());
         if let Some(ids) = self.links.get_mut(lane.link) {
-            ids.taken.insert(lane.circ_id, (key, Side::Next));
+            ids.take(lane.circ_id, (key, Side::Next));
         }
         circuit.next = Next::Creating { lane, again, since, left_at: None };
     }

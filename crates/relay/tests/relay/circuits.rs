@@ -462,6 +462,28 @@ fn of_hoards_as_old_memory_pressure_ends_the_heaviest_only() {
     assert_eq!(bench.queued_cells(), 0);
 }
 
+/// Cells of all circuits lie beside each other in the pool's blocks, and those of a few that end leave none empty.
+#[test]
+fn memory_pressure_ends_a_tenth_of_many_hoards_whose_cells_came_in_turn() {
+    const HOARDS: u16 = 40;
+    let (mut bench, mut circuits) = hoarders_within(HOARDS, 40 << 20);
+    while freed(&bench).is_empty() {
+        for (_, hop) in &mut circuits {
+            hoard(&mut bench, hop, 1);
+        }
+    }
+    let ended = usize::from(HOARDS) - bench.circuits();
+    assert!((3..=6).contains(&ended), "{ended} of {HOARDS}");
+    assert_eq!(freed(&bench).len(), 1);
+    let cells = bench.queued_cells() as usize * SLOT_LEN;
+    assert!(cells > (40 << 20) / 4 * 3, "{cells} bytes are left");
+    // What comes fills the holes before memory is short again.
+    for (_, hop) in &mut circuits[usize::from(HOARDS) - 10..] {
+        hoard(&mut bench, hop, 500);
+    }
+    assert_eq!(freed(&bench).len(), 1);
+}
+
 /// Many small hoards, and one honest circuit that holds more than any of them for a moment: it lives, and of the hoards
 /// only those end that a tenth of the memory takes.
 #[test]

@@ -48,6 +48,7 @@ fn extensions_that_are_refused() {
         ("the RSA identity where it came from", extend2(back)),
         ("a private address", extend2(with_ipv4("10.1.2.3:9001"))),
         ("an address that a provider's customers share", extend2(with_ipv4("100.100.100.200:9001"))),
+        ("many hosts at once", extend2(with_ipv4("224.0.0.1:9001"))),
         ("loopback", extend2(with_ipv4("127.0.0.1:9001"))),
         ("port zero", extend2(with_ipv4("198.51.101.2:0"))),
         ("no address", extend2(ExtendTarget { ipv4: None, ..two }.specs())),

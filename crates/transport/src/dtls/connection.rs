@@ -8,12 +8,11 @@ use super::heads::{self, Heads};
 use super::room_bytes;
 use super::session::{Parts as SessionParts, Session, SessionEvent, Taken};
 use super::tunnelled::{Opening, Tunnelled};
-use crate::circuits::CHURNED;
 use crate::congestion::{Ceiling, WayBack};
 use crate::state::Part;
 use core::net::SocketAddr;
 use core::sync::atomic::AtomicUsize;
-use heddle_proto::endpoint::{ConnectionError, ConnectionOptions};
+use heddle_proto::endpoint::ConnectionOptions;
 use heddle_seam::time::{Duration, Instant};
 use outgoing::Content;
 use std::sync::Arc;
@@ -194,10 +193,7 @@ impl<T: Tunnelled> Connection<T> {
         if heads.on_read(&read, codepoint) {
             tunnelled.on_marked();
         }
-        let result = tunnelled.handle_packet(now, read.contents).and_then(|()| {
-            let is_churned = tunnelled.circuits_mut().is_churned(now);
-            if is_churned { Err(ConnectionError::PeerMisbehaved(CHURNED.to_owned())) } else { Ok(()) }
-        });
+        let result = tunnelled.handle_packet(now, read.contents);
         self.session.set_round_trip(tunnelled.smoothed_rtt_ns());
         if tunnelled.take_answered() {
             self.session.on_answer(now);

@@ -24,7 +24,7 @@ use super::gauge::{Gauge, Hindrance};
 use super::lengths::Content;
 use super::options::QuicOptions;
 use super::window::ReceiveWindow;
-use crate::circuits::{CHURNED, FLOW_CELL_LEN};
+use crate::circuits::FLOW_CELL_LEN;
 use crate::clock::Clock;
 use crate::connections::Served;
 use crate::path::Path;
@@ -243,8 +243,8 @@ impl Connection {
             }
         }
         self.count_arrivals(now);
-        if self.is_open() && self.flows.circuits.is_churned(now) {
-            self.fault(now, CHURNED);
+        if self.is_open() {
+            self.flows.restrain(now, &mut self.quinn);
         }
         self.path.on_answer(now, self.due());
         self.unsent += self.take_lost();
@@ -352,7 +352,7 @@ impl Connection {
             State::Handshaking(opening) | State::Proving(opening) => Some(opening.deadline),
             State::Open => {
                 let path = self.path.poll_timeout(self.due());
-                let flows = self.flows.circuits.poll_timeout();
+                let flows = self.flows.poll_timeout();
                 let ours = [Some(path), self.pace_at, self.owed_at(), flows];
                 ours.into_iter().flatten().min()
             }

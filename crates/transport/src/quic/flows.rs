@@ -36,6 +36,8 @@ pub(super) struct Flows {
     theirs: u32,
     permitted: u32,
     flows_max: u32,
+    /// Until when it is permitted none in the place of those that end.
+    restrained_until: Option<Instant>,
     /// What flows hold, and the flows that hold something and were not accepted yet.
     buffered: Part,
     /// What those hold that are not to be read.
@@ -59,6 +61,9 @@ struct Unagreed {
     /// When memory was first short and it was like this.
     seen_at: Option<Instant>,
 }
+
+/// For how long a peer is restrained.
+const RESTRAINED: Duration = Duration::from_secs(10);
 
 /// Streams that wait for a circuit. More are opened when half of them are used.
 const FREE_MAX: usize = 2048;
@@ -88,6 +93,7 @@ impl Flows {
             theirs: 0,
             permitted: limits.flows_first.min(limits.flows_max),
             flows_max: limits.flows_max,
+            restrained_until: None,
             buffered,
             aside_bytes: 0,
             early: BTreeMap::new(),
@@ -140,8 +146,23 @@ impl Flows {
         let born = (self.theirs as usize).saturating_sub(self.circuits.unborn());
         if self.permitted < self.flows_max && born > self.permitted as usize / 2 {
             self.permitted = self.permitted.saturating_mul(2).min(self.flows_max);
-            quinn.set_max_concurrent_streams(Dir::Bi, VarInt::from_u32(self.permitted));
+            if self.restrained_until.is_none() {
+                quinn.set_max_concurrent_streams(Dir::Bi, VarInt::from_u32(self.permitted));
+            }
         }
+    }
+
+    /// A peer that keeps ending flows before their first cell is permitted none in their place for a while, beyond those
+    /// that it may open already. It goes on with what it has, and its new circuits over TLS.
+    pub(super) fn restrain(&mut self, now: Instant, quinn: &mut Connection) {
+        if self.circuits.is_churned(now) && self.restrained_until.is_none() {
+            self.restrained_until = Some(now + RESTRAINED);
+            quinn.set_max_concurrent_streams(Dir::Bi, VarInt::from_u32(0));
+        }
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        [self.circuits.poll_timeout(), self.restrained_until].into_iter().flatten().min()
     }
 
     fn their_next_name(&mut self) -> CircId {
@@ -166,7 +187,7 @@ impl Flows {
             return;
         };
         match quinn.recv_stream(circuit.id).received_reset() {
-            Ok(Some(code)) => self.end(quinn, key, reason_of(code)),
+            Ok(Some(code)) => self.end_by_peer(quinn, key, code),
             _ => self.circuits.note_readable(key),
         }
     }
@@ -174,8 +195,15 @@ impl Flows {
     /// The peer wants no more cells of a flow, which is half of a reset; the other half is on its way.
     pub(super) fn on_stopped(&mut self, quinn: &mut Connection, stream: StreamId, code: VarInt) {
         if let Some(key) = self.circuits.by_id(stream) {
-            self.end(quinn, key, reason_of(code));
+            self.end_by_peer(quinn, key, code);
         }
+    }
+
+    /// The peer ends a flow. It may be that its first cell came and was not read yet, which nobody tells apart for sure from
+    /// a byte with a hole before it.
+    fn end_by_peer(&mut self, quinn: &mut Connection, key: CircuitKey, code: VarInt) {
+        self.circuits.note_stillborn(key);
+        self.end(quinn, key, reason_of(code));
     }
 
     /// Counts what came of a flow. Returns false if it came on a stream of ours that carries none: nobody can know of
@@ -406,7 +434,7 @@ impl Flows {
         self.circuits.destroy(key);
     }
 
-    /// The peer ends a flow, or breaks its rules.
+    /// A flow ends for the peer, or because it breaks its rules.
     fn end(&mut self, quinn: &mut Connection, key: CircuitKey, reason: u8) {
         self.reset(quinn, key, reason);
         self.circuits.end(key, reason);
@@ -415,6 +443,9 @@ impl Flows {
     /// Resets a flow that is about to end, and has not ended before.
     fn reset(&mut self, quinn: &mut Connection, key: CircuitKey, reason: u8) {
         if let Some(circuit) = self.circuits.live_mut(key) {
+            if !circuit.flow.has_written && self.circuits.is_ours(circuit.circ_id) {
+                return self.take_back(key);
+            }
             let backlog = &circuit.flow.backlog;
             self.buffered.change(backlog.buffered_bytes(), 0);
             self.senders -= usize::from(circuit.flow.is_sender);
@@ -433,8 +464,22 @@ impl Flows {
         }
     }
 
+    /// A flow that we opened ends before quinn has anything of it: the peer need not hear of it, and its stream is free.
+    fn take_back(&mut self, key: CircuitKey) {
+        if let Some(circuit) = self.circuits.live_mut(key) {
+            let (stream, held) = (circuit.id, circuit.flow.backlog.buffered_bytes());
+            self.senders -= usize::from(circuit.flow.is_sender);
+            self.aside_bytes -= if circuit.is_held { circuit.flow.backlog.kept_bytes() } else { 0 };
+            self.buffered.change(held, 0);
+            self.free.push_front(stream);
+        }
+    }
+
     /// Resets the flows whose first cell did not come in time.
     pub(super) fn handle_timeout(&mut self, now: Instant, quinn: &mut Connection) {
+        if self.restrained_until.take_if(|until| *until <= now).is_some() {
+            quinn.set_max_concurrent_streams(Dir::Bi, VarInt::from_u32(self.permitted));
+        }
         while let Some(key) = self.circuits.overdue(now) {
             self.end(quinn, key, DestroyReason::PROTOCOL.0);
         }

@@ -68,8 +68,7 @@ impl Core {
         let ipv4 = wanted.ipv4.map(SocketAddr::V4);
         let ipv6 = wanted.ipv6.map(SocketAddr::V6);
         let usable = |addr: &SocketAddr| {
-            addr.port() != 0
-                && (self.config.extend_to_private || !heddle_proto::policy::is_internal(addr.ip()))
+            addr.port() != 0 && (self.config.extend_to_private || heddle_proto::policy::is_global(addr.ip()))
         };
         let addrs: Vec<_> = ipv4.into_iter().chain(ipv6).filter(usable).collect();
         match addrs.is_empty() {

@@ -7,7 +7,7 @@ use crate::keys::CircuitKey;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::relay::StreamId;
 use heddle_proto::cell::stream::{EndReason, Resolve};
-use heddle_proto::policy::is_internal;
+use heddle_proto::policy::is_global;
 use heddle_seam::node::{Query, Resolution, ResolveError};
 
 /// What every answer is told to live, so that RESOLVE tells nothing of what others asked for; as by stock Tor 0.4.9.
@@ -33,7 +33,7 @@ impl Core {
                 self.resolve(key, id, Query::Forward(name.as_str().to_ascii_lowercase()));
             }
             // Our name servers may know names of the operator's own network.
-            Ok(Resolve::Reverse(addr)) if is_internal(addr.to_canonical()) => {
+            Ok(Resolve::Reverse(addr)) if !is_global(addr) => {
                 self.answer_resolve(key, id, Err(ResolveError::NotFound));
             }
             Ok(Resolve::Reverse(addr)) => self.resolve(key, id, Query::Reverse(addr)),
