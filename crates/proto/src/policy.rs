@@ -130,7 +130,8 @@ const SHARED_NET: Net = Net::v4([100, 64, 0, 0], 10);
 /// The addresses of IPv6 that are of somebody's own network, or nobody's.
 const INTERNAL_V6: [Net; 4] = [Net::v6(0xfc00, 7), Net::v6(0xfe80, 10), Net::v6(0xfec0, 10), Net::v6(0, 127)];
 
-/// Whether an address is of somebody's own network, as stock Tor sees it where it limits rates (`tor_addr_is_internal`).
+/// Whether an address is of somebody's own network, as stock Tor sees it where it limits rates
+/// (`tor_addr_is_internal`).
 pub fn is_internal(ip: IpAddr) -> bool {
     match ip.to_canonical() {
         ip @ IpAddr::V4(_) => PRIVATE_NETS.iter().chain([&SHARED_NET]).any(|net| net.contains(ip)),
@@ -138,8 +139,8 @@ pub fn is_internal(ip: IpAddr) -> bool {
     }
 }
 
-/// Whether an address leads to one host of the Internet. Beside what is internal neither what translates to IPv4 does nor
-/// multicast, where strangers say what is dialled or asked for.
+/// Whether an address leads to one host of the Internet. Beside what is internal neither what translates to IPv4 does
+/// nor multicast, where strangers say what is dialled or asked for.
 pub fn is_global(ip: IpAddr) -> bool {
     let ip = ip.to_canonical();
     !ip.is_multicast() && !PRIVATE_NETS.iter().chain([&SHARED_NET]).any(|net| net.contains(ip))

@@ -173,14 +173,14 @@ fn section(wanted: &Wanted, record: &Record, emu: Option<&Record>) -> String {
     if !record.source.is_empty() {
         text += &format!("After {}.\n", record.source);
     }
-    if !record.about.is_empty() {
-        text += &format!("\n{}\n", record.about);
-    }
     if !record.valid {
         text += &format!("**Not valid**, so no bound counts as met: {}.\n", record.reasons.join("; "));
     }
     if !record.repeated.is_empty() {
         text += &format!("Measured once more: {}.\n", record.repeated.join("; "));
+    }
+    if !record.about.is_empty() {
+        text += &format!("\n{}\n", record.about);
     }
     text.push('\n');
     if let Some(emu) = emu {
@@ -188,7 +188,7 @@ fn section(wanted: &Wanted, record: &Record, emu: Option<&Record>) -> String {
     }
     let bounds = bounds(wanted, record);
     if !bounds.is_empty() {
-        let head = ["bound", "ours", "", "whose"].map(str::to_owned);
+        let head = ["bound", "ours", "by the 95 % interval", "whose"].map(str::to_owned);
         let rows: Vec<Vec<String>> = bounds.into_iter().map(Bound::row).collect();
         text += &table(&head, &rows);
     }
@@ -294,7 +294,12 @@ fn known(record: &Record) -> String {
         let place: Vec<&str> =
             [place.as_str(), check.statistic.name()].into_iter().filter(|word| !word.is_empty()).collect();
         name += &format!(" ({}; {})", place.join(", "), check.source);
+        let is_first = |other: &str| arms.first().is_some_and(|first| *first == other);
         let beside = arms.iter().map(|other| {
+            // What no arm has is told once.
+            if arm.is_none() && !is_first(other) {
+                return String::new();
+            }
             let mut labels = check.labels.clone();
             for (_, value) in labels.iter_mut().filter(|(_, value)| Some(value.as_str()) == arm) {
                 (*other).clone_into(value);
@@ -433,8 +438,9 @@ fn readme_table(book: &Book, records: &[&Record]) -> String {
     };
     table(&head, &rows)
         + &format!(
-            "Heddle's pairs use QUIC. Two cores have all relays, clients, authorities and servers, so compare columns, \
-             not rows.\nMeans with 95 % intervals{narrow}, or what each of up to three runs gave.{invalid} \
+            "Heddle's pairs use QUIC. All relays, clients, authorities and servers of a measurement share its machine's \
+             cores, so compare columns, not rows.\nMeans with 95 % intervals{narrow}, or the result of each run where \
+             there are up to three; a single number is one run's.{invalid} \
              Made: {}.\n\
              [Everything measured, with its command and conditions](docs/results/README.md).\n",
             made.join("; ")

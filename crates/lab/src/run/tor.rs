@@ -109,7 +109,7 @@ fn relay(options: &Relay, tor: &Tor, arm: &TorArm) -> Role {
     let mut torrc: Vec<String> =
         transport.heddle_name().map(|name| format!("HeddleTransports {name}")).into_iter().collect();
     torrc.extend((program == Program::Heddle && !arm.nodelay).then(|| NAGLE.to_owned()));
-    let counts = tor.phases.iter().any(|phase| phase.as_ref().hops);
+    let counts = tor.phases_of(arm, 0).any(|phase| phase.hops);
     torrc.extend(counts.then(|| MEASURE.to_owned()));
     torrc.extend(arm.relay_torrc.iter().chain(&options.torrc).cloned());
     Role::Relay { program, exit: options.exit, torrc }

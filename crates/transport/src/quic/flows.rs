@@ -6,7 +6,7 @@ use super::arrivals::Arrival;
 use super::backlog::Backlog;
 use super::flow::{Flow, Read, Written};
 use super::heaps::{Class, Heaps};
-use crate::circuits::{CircuitKey, Circuits, FLOW_CELL_LEN, Lent, PLACE_BYTES};
+use crate::circuits::{Circuit, CircuitKey, Circuits, FLOW_CELL_LEN, Lent, PLACE_BYTES};
 use crate::state::{self, Part};
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{Body, CircId, Command};
@@ -152,8 +152,8 @@ impl Flows {
         }
     }
 
-    /// A peer that keeps ending flows before their first cell is permitted none in their place for a while, beyond those
-    /// that it may open already. It goes on with what it has, and its new circuits over TLS.
+    /// A peer that keeps ending flows before their first cell is permitted none in their place for a while, beyond
+    /// those that it may open already. It goes on with what it has, and its new circuits over TLS.
     pub(super) fn restrain(&mut self, now: Instant, quinn: &mut Connection) {
         if self.circuits.is_churned(now) && self.restrained_until.is_none() {
             self.restrained_until = Some(now + RESTRAINED);
@@ -199,8 +199,8 @@ impl Flows {
         }
     }
 
-    /// The peer ends a flow. It may be that its first cell came and was not read yet, which nobody tells apart for sure from
-    /// a byte with a hole before it.
+    /// The peer ends a flow. It may be that its first cell came and was not read yet, which nobody tells apart for sure
+    /// from a byte with a hole before it.
     fn end_by_peer(&mut self, quinn: &mut Connection, key: CircuitKey, code: VarInt) {
         self.circuits.note_stillborn(key);
         self.end(quinn, key, reason_of(code));
@@ -442,10 +442,13 @@ impl Flows {
 
     /// Resets a flow that is about to end, and has not ended before.
     fn reset(&mut self, quinn: &mut Connection, key: CircuitKey, reason: u8) {
+        let is_none_yet = |circuit: &Circuit<StreamId, Flow>| {
+            !circuit.flow.has_written && self.circuits.is_ours(circuit.circ_id)
+        };
+        if self.circuits.get(key).is_some_and(is_none_yet) {
+            return self.take_back(key);
+        }
         if let Some(circuit) = self.circuits.live_mut(key) {
-            if !circuit.flow.has_written && self.circuits.is_ours(circuit.circ_id) {
-                return self.take_back(key);
-            }
             let backlog = &circuit.flow.backlog;
             self.buffered.change(backlog.buffered_bytes(), 0);
             self.senders -= usize::from(circuit.flow.is_sender);
@@ -464,7 +467,8 @@ impl Flows {
         }
     }
 
-    /// A flow that we opened ends before quinn has anything of it: the peer need not hear of it, and its stream is free.
+    /// A flow that we opened ends before quinn has anything of it: the peer need not hear of it, and its stream is
+    /// free.
     fn take_back(&mut self, key: CircuitKey) {
         if let Some(circuit) = self.circuits.live_mut(key) {
             let (stream, held) = (circuit.id, circuit.flow.backlog.buffered_bytes());

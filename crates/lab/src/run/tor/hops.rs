@@ -54,9 +54,10 @@ pub(super) fn figures(
     samples
 }
 
-/// What is told of one direction; nothing of the last relay's away from the client, where there are no cells.
+/// What is told of one direction; nothing of the last relay's away from the client, where there are no cells, nor where
+/// they go on to another of the relay's threads, because those that wait there are not among them.
 fn of_lane(lane: &LaneMeasured) -> Vec<Sampled> {
-    if lane.transport().is_empty() {
+    if ["", "shard"].contains(&lane.transport()) {
         return Vec::new();
     }
     let mut samples = vec![Sampled::one("hop_cells", f64::from(lane.cells))];
@@ -80,6 +81,7 @@ mod tests {
         let names =
             |lane: &LaneMeasured| of_lane(lane).iter().map(|one| one.name.clone()).collect::<Vec<_>>();
         assert!(names(&LaneMeasured::default()).is_empty());
+        assert!(names(&LaneMeasured::default().over("shard")).is_empty());
         let idle = LaneMeasured::default().over("quic");
         assert_eq!(names(&idle), ["hop_cells"]);
         let mut lane = idle;
