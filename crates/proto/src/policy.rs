@@ -143,7 +143,9 @@ pub fn is_internal(ip: IpAddr) -> bool {
 /// nor multicast, where strangers say what is dialled or asked for.
 pub fn is_global(ip: IpAddr) -> bool {
     let ip = ip.to_canonical();
-    !ip.is_multicast() && !PRIVATE_NETS.iter().chain([&SHARED_NET]).any(|net| net.contains(ip))
+    // Of IPv4 multicast, what is reserved and broadcast are all above.
+    let is_of_many = ip.is_multicast() || matches!(ip, IpAddr::V4(v4) if v4.octets()[0] >= 224);
+    !is_of_many && !PRIVATE_NETS.iter().chain([&SHARED_NET]).any(|net| net.contains(ip))
 }
 
 /// The ports that the default policy rejects; it accepts all others (tor(1), "ExitPolicy").

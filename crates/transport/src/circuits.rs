@@ -32,8 +32,9 @@ slotmap::new_key_type! {
 }
 
 /// How many flows of a peer may end before their first cell was read. Of an honest one's it is those that it gives up
-/// while that cell is lost and on its way again, or while the rate for reading is used up: less than a tenth, on a bad
-/// path, of the few thousand that it opens a second. So many take a few thousandths of a processor's time.
+/// before that cell left, while it is lost and on its way again, or while the rate for reading is used up: less than a
+/// tenth, on a bad path, of the few thousand that it opens a second. So many take a few thousandths of a processor's
+/// time.
 const STILLBORN: Rate = Rate { per_s: 500, burst: 5000 };
 
 /// What a circuit takes beside what its transport knows of its flow: its place, and those in tables by name and by
@@ -313,7 +314,7 @@ impl<I: Copy + Eq + Hash, F> Circuits<I, F> {
         }
     }
 
-    /// The peer ends a flow. If the relay knows nothing of it, that is counted.
+    /// The peer ends a flow, or begins it in a wrong way. If the relay knows nothing of it, that is counted.
     pub(crate) fn note_stillborn(&mut self, key: CircuitKey) {
         let is_unborn = |circuit: &Circuit<I, F>| matches!(circuit.stage, Stage::Unborn { .. });
         self.stillborn += u32::from(self.slots.get(key).is_some_and(is_unborn));

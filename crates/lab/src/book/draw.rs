@@ -439,9 +439,8 @@ fn readme_table(book: &Book, records: &[&Record]) -> String {
     table(&head, &rows)
         + &format!(
             "Heddle's pairs use QUIC. All relays, clients, authorities and servers of a measurement share its \
-             machine's cores, so compare columns, not rows.\nMeans with 95 % intervals{narrow}, or the result of each run where \
-             there are up to three; a single number is one run's.{invalid} \
-             Made: {}.\n\
+             machine's cores, so compare columns, not rows.\nMeans with 95 % intervals{narrow}, or the result of \
+             each run where there are up to three; a single number is one run's.{invalid} Made: {}.\n\
              [Everything measured, with its command and conditions](docs/results/README.md).\n",
             made.join("; ")
         )

@@ -273,7 +273,7 @@ fn internal_addresses_are_those_of_stock_tor_and_global_ones_lead_to_one_host() 
         assert_eq!(both(text), (false, true), "{text}");
     }
     // Neither of somebody's own network nor one host's.
-    for text in ["224.0.0.1", "239.255.255.250", "ff02::1", "64:ff9b::a00:1"] {
+    for text in ["224.0.0.1", "239.255.255.250", "255.255.255.255", "ff02::1", "64:ff9b::a00:1"] {
         assert_eq!(both(text), (false, false), "{text}");
     }
 }

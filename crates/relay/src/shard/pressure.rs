@@ -21,7 +21,7 @@ impl Relay {
             return;
         }
         let part = max / FREED_PART as usize;
-        let waiting = self.waiting_bytes();
+        let waiting = self.waiting_bytes_but(0);
         // What has ended already costs nobody's life.
         self.ports.forget_ended(now);
         self.core.give_up_left_questions();
@@ -41,7 +41,7 @@ impl Relay {
         let left = self.used_bytes();
         // What nobody could be ended for is not looked for again until it is more.
         self.in_vain_above = if left > max { left + part } else { 0 };
-        let freed_bytes = waiting.saturating_sub(self.waiting_bytes());
+        let freed_bytes = waiting.saturating_sub(self.waiting_bytes_but(0));
         let freed_cells = u32::try_from(freed_bytes / SLOT_LEN).unwrap_or(u32::MAX);
         self.core.event(Event::MemoryPressure { freed_cells });
     }

@@ -41,8 +41,6 @@ pub(super) struct Flow {
     pub(super) heap: Class,
     /// Whether it has sent something.
     pub(super) is_sender: bool,
-    /// Whether quinn was given something of it.
-    pub(super) has_written: bool,
 }
 
 /// What reading a flow gives.
@@ -73,7 +71,6 @@ impl Flow {
             backlog,
             heap: Class::default(),
             is_sender: false,
-            has_written: false,
         }
     }
 
@@ -193,10 +190,7 @@ impl Flow {
         let mut written = 0;
         while !self.unwritten.is_empty() {
             match stream.write_chunks(core::slice::from_mut(&mut self.unwritten)) {
-                Ok(done) => {
-                    written += done.bytes;
-                    self.has_written = true;
-                }
+                Ok(done) => written += done.bytes,
                 Err(WriteError::Blocked) => break,
                 // The peer wants no more of it; its event ends the flow.
                 Err(WriteError::Stopped(_) | WriteError::ClosedStream) => self.unwritten = Bytes::new(),

@@ -6,7 +6,7 @@ use super::arrivals::Arrival;
 use super::backlog::Backlog;
 use super::flow::{Flow, Read, Written};
 use super::heaps::{Class, Heaps};
-use crate::circuits::{Circuit, CircuitKey, Circuits, FLOW_CELL_LEN, Lent, PLACE_BYTES};
+use crate::circuits::{CircuitKey, Circuits, FLOW_CELL_LEN, Lent, PLACE_BYTES};
 use crate::state::{self, Part};
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{Body, CircId, Command};
@@ -368,6 +368,7 @@ impl Flows {
                     return Some((circ_id, command));
                 }
                 Read::Cell(_) | Read::Straddler(_) | Read::Fault => {
+                    self.circuits.note_stillborn(key);
                     self.end(quinn, key, DestroyReason::PROTOCOL.0)
                 }
                 Read::Empty => self.circuits.done(key),
@@ -442,12 +443,6 @@ impl Flows {
 
     /// Resets a flow that is about to end, and has not ended before.
     fn reset(&mut self, quinn: &mut Connection, key: CircuitKey, reason: u8) {
-        let is_none_yet = |circuit: &Circuit<StreamId, Flow>| {
-            !circuit.flow.has_written && self.circuits.is_ours(circuit.circ_id)
-        };
-        if self.circuits.get(key).is_some_and(is_none_yet) {
-            return self.take_back(key);
-        }
         if let Some(circuit) = self.circuits.live_mut(key) {
             let backlog = &circuit.flow.backlog;
             self.buffered.change(backlog.buffered_bytes(), 0);
@@ -464,18 +459,6 @@ impl Flows {
                 self.unagreed_ours += usize::from(is_ours);
                 self.ours_max = self.ours_max.max(self.free.len() + self.ours() + self.unagreed_ours);
             }
-        }
-    }
-
-    /// A flow that we opened ends before quinn has anything of it: the peer need not hear of it, and its stream is
-    /// free.
-    fn take_back(&mut self, key: CircuitKey) {
-        if let Some(circuit) = self.circuits.live_mut(key) {
-            let (stream, held) = (circuit.id, circuit.flow.backlog.buffered_bytes());
-            self.senders -= usize::from(circuit.flow.is_sender);
-            self.aside_bytes -= if circuit.is_held { circuit.flow.backlog.kept_bytes() } else { 0 };
-            self.buffered.change(held, 0);
-            self.free.push_front(stream);
         }
     }
 

@@ -474,26 +474,6 @@ fn whoever_keeps_opening_flows_and_resetting_them_is_permitted_few_of_them() {
     table.assert_others_live();
 }
 
-/// An honest relay has clients that end circuits as soon as they have begun.
-#[test]
-fn a_flow_that_ends_before_anything_of_it_left_is_none() {
-    let mut table = Table::proven();
-    let conn = table.conn;
-    for number in 1..=20_000 {
-        let name = CircId::new(number).expect("not zero");
-        table.ours.send(table.now, conn, name, Command::CREATE2, &[0; BODY_LEN]);
-        table.ours.send(table.now, conn, name, Command::DESTROY, &[0; BODY_LEN]);
-    }
-    table.run(Duration::from_millis(100));
-    assert_eq!(table.peer.connection.streams().accept(Dir::Bi), None);
-    let name = CircId::new(20_001).expect("not zero");
-    table.ours.send(table.now, conn, name, Command::CREATE2, &[0; BODY_LEN]);
-    table.run(Duration::from_millis(100));
-    let first = table.peer.connection.streams().accept(Dir::Bi);
-    assert_eq!(first, Some(StreamId::new(quinn_proto::Side::Server, Dir::Bi, 0)));
-    table.assert_others_live();
-}
-
 #[test]
 fn nobody_opens_a_second_stream_for_proofs() {
     let mut table = Table::proven();
