@@ -127,6 +127,9 @@ pub(crate) const PRIVATE_NETS: [Net; 12] = [
 /// The addresses that providers give to their customers (RFC 6598), which are nobody's on the Internet either.
 const SHARED_NET: Net = Net::v4([100, 64, 0, 0], 10);
 
+/// Of IPv4 multicast, what is reserved, and broadcast.
+const OF_MANY_NET: Net = Net::v4([224, 0, 0, 0], 3);
+
 /// The addresses of IPv6 that are of somebody's own network, or nobody's.
 const INTERNAL_V6: [Net; 4] = [Net::v6(0xfc00, 7), Net::v6(0xfe80, 10), Net::v6(0xfec0, 10), Net::v6(0, 127)];
 
@@ -134,7 +137,7 @@ const INTERNAL_V6: [Net; 4] = [Net::v6(0xfc00, 7), Net::v6(0xfe80, 10), Net::v6(
 /// (`tor_addr_is_internal`).
 pub fn is_internal(ip: IpAddr) -> bool {
     match ip.to_canonical() {
-        ip @ IpAddr::V4(_) => PRIVATE_NETS.iter().chain([&SHARED_NET]).any(|net| net.contains(ip)),
+        ip @ IpAddr::V4(_) => is_private_or_shared(ip),
         ip @ IpAddr::V6(_) => INTERNAL_V6.iter().any(|net| net.contains(ip)),
     }
 }
@@ -143,9 +146,11 @@ pub fn is_internal(ip: IpAddr) -> bool {
 /// nor multicast, where strangers say what is dialled or asked for.
 pub fn is_global(ip: IpAddr) -> bool {
     let ip = ip.to_canonical();
-    // Of IPv4 multicast, what is reserved and broadcast are all above.
-    let is_of_many = ip.is_multicast() || matches!(ip, IpAddr::V4(v4) if v4.octets()[0] >= 224);
-    !is_of_many && !PRIVATE_NETS.iter().chain([&SHARED_NET]).any(|net| net.contains(ip))
+    !is_private_or_shared(ip) && !OF_MANY_NET.contains(ip)
+}
+
+fn is_private_or_shared(ip: IpAddr) -> bool {
+    PRIVATE_NETS.iter().chain([&SHARED_NET]).any(|net| net.contains(ip))
 }
 
 /// The ports that the default policy rejects; it accepts all others (tor(1), "ExitPolicy").

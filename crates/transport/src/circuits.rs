@@ -209,14 +209,15 @@ impl<I: Copy + Eq + Hash, F> Circuits<I, F> {
         key
     }
 
-    fn remove(&mut self, key: CircuitKey) {
-        if let Some(circuit) = self.slots.remove(key) {
-            self.by_name.remove(&circuit.circ_id);
-            self.by_id.remove(&circuit.id);
-            if let Stage::Unborn { due } = circuit.stage {
-                self.unborn.remove(&(due, key));
-            }
+    /// Forgets a circuit, whose name is free then; `None` if it was forgotten before.
+    fn remove(&mut self, key: CircuitKey) -> Option<CircId> {
+        let circuit = self.slots.remove(key)?;
+        self.by_name.remove(&circuit.circ_id);
+        self.by_id.remove(&circuit.id);
+        if let Stage::Unborn { due } = circuit.stage {
+            self.unborn.remove(&(due, key));
         }
+        Some(circuit.circ_id)
     }
 
     /// Gives a circuit its turn.
@@ -331,11 +332,8 @@ impl<I: Copy + Eq + Hash, F> Circuits<I, F> {
             let (farewell, reason) = self.ended.pop_front()?;
             let circ_id = match farewell {
                 Farewell::Refused(circ_id) => Some(circ_id),
-                Farewell::Of(key) => self.slots.get(key).map(|circuit| circuit.circ_id),
+                Farewell::Of(key) => self.remove(key),
             };
-            if let Farewell::Of(key) = farewell {
-                self.remove(key);
-            }
             if let Some(circ_id) = circ_id {
                 return Some((circ_id, reason));
             }

@@ -38,6 +38,7 @@ use crate::metrics::Metrics;
 use crate::plan::{Arm, Tor, TorArm, Traffic};
 use crate::trace::Trace;
 use crate::traffic::UPLOADS_MAX;
+use lines::OverCircuits;
 use source_node::SourceNode;
 use tap::{Kept, Tap};
 use world::World;
@@ -209,6 +210,20 @@ impl Hosts {
         opened.ok_or_else(|| Error::Options("there is no such circuit".into()))
     }
 
+    /// Does something with each of these circuits.
+    fn act(&mut self, circuits: &[Circuit], what: impl Fn(&mut OverCircuits, CircuitNumber)) -> Result<()> {
+        for circuit in circuits {
+            let Opened { node, number } = self.circuit(*circuit)?;
+            self.at(node, |node, _| {
+                node.refresh();
+                if let Some(circuits) = node.circuits() {
+                    what(circuits, number);
+                }
+            });
+        }
+        Ok(())
+    }
+
     fn source(&self, source: SourceId) -> Result<Started> {
         let started = self.sources.get(source.0).copied().flatten();
         started.ok_or_else(|| Error::Options("a source of traffic was stopped twice".into()))
@@ -378,16 +393,7 @@ impl Testbed for Hosts {
     }
 
     fn close_circuits(&mut self, circuits: &[Circuit]) -> Result<()> {
-        for circuit in circuits {
-            let Opened { node, number } = self.circuit(*circuit)?;
-            self.at(node, |node, _| {
-                node.refresh();
-                if let Some(circuits) = node.circuits() {
-                    circuits.proxy.close_circuit(number);
-                }
-            });
-        }
-        Ok(())
+        self.act(circuits, |circuits, number| circuits.proxy.close_circuit(number))
     }
 
     fn start(&mut self, sources: Vec<Source>) -> Result<Vec<SourceId>> {
@@ -448,16 +454,7 @@ impl Testbed for Hosts {
     }
 
     fn ask_relays(&mut self, circuits: &[Circuit]) -> Result<()> {
-        for circuit in circuits {
-            let Opened { node, number } = self.circuit(*circuit)?;
-            self.at(node, |node, _| {
-                node.refresh();
-                if let Some(circuits) = node.circuits() {
-                    circuits.ask_relays(number);
-                }
-            });
-        }
-        Ok(())
+        self.act(circuits, OverCircuits::ask_relays)
     }
 
     fn told_by_relays(&mut self, circuits: &[Circuit]) -> Result<Vec<Vec<Vec<Measured>>>> {

@@ -33,8 +33,7 @@ impl<'a> HostName<'a> {
 
     /// Whether it lies below `in-addr.arpa` or `ip6.arpa`, where addresses have their names and no host is.
     pub fn is_reverse(self) -> bool {
-        let name = self.0.strip_suffix('.').unwrap_or(self.0);
-        [".in-addr.arpa", ".ip6.arpa"].iter().any(|zone| strip_suffix_any_case(name, zone).is_some())
+        [".in-addr.arpa", ".ip6.arpa"].iter().any(|zone| strip_zone(self.0, zone).is_some())
     }
 
     /// Whether it has nothing but what names of hosts have by RFC 953, and underscores, as stock Tor's exits want it
@@ -313,11 +312,10 @@ impl<'a> Resolve<'a> {
             return Ok(Resolve::Addr(addr));
         }
         let not_reverse = Malformed::Invalid("RESOLVE asks for the name of no address");
-        let rooted = text.strip_suffix('.').unwrap_or(text);
-        if let Some(labels) = strip_suffix_any_case(rooted, ".in-addr.arpa") {
+        if let Some(labels) = strip_zone(text, ".in-addr.arpa") {
             return parse_in_addr(labels).map(|addr| Resolve::Reverse(addr.into())).ok_or(not_reverse);
         }
-        if let Some(labels) = strip_suffix_any_case(rooted, ".ip6.arpa") {
+        if let Some(labels) = strip_zone(text, ".ip6.arpa") {
             return parse_ip6(labels).map(|addr| Resolve::Reverse(addr.into())).ok_or(not_reverse);
         }
         HostName::new(text).map(Resolve::Name).ok_or(Malformed::Invalid("a host name is not a name"))
@@ -342,9 +340,11 @@ impl<'a> Resolve<'a> {
     }
 }
 
-fn strip_suffix_any_case<'a>(text: &'a str, suffix: &str) -> Option<&'a str> {
-    let (head, tail) = text.split_at_checked(text.len().checked_sub(suffix.len())?)?;
-    tail.eq_ignore_ascii_case(suffix).then_some(head)
+/// What stands before a zone, in any case and with the root's dot or without.
+fn strip_zone<'a>(name: &'a str, zone: &str) -> Option<&'a str> {
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let (head, tail) = name.split_at_checked(name.len().checked_sub(zone.len())?)?;
+    tail.eq_ignore_ascii_case(zone).then_some(head)
 }
 
 /// Four decimal bytes, the last of the address first.

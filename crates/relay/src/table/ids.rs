@@ -84,7 +84,7 @@ impl LinkIds {
         self.owed
     }
 
-    /// The same for an id that nobody has; false if somebody has.
+    /// What was asked for under an id that nobody has is refused: a farewell says so. False if somebody has it.
     pub fn refuse(&mut self, circ_id: CircId, reason: DestroyReason) -> bool {
         let Entry::Vacant(vacant) = self.taken.entry(circ_id) else { return false };
         vacant.insert((CircuitKey::default(), Side::Prev));
