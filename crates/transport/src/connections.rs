@@ -7,7 +7,17 @@
 //!                               └──▶ Failed ──▶ (the relay knows) ──▶ forgotten
 //! ```
 
+pub(crate) mod circuits;
+pub(crate) mod clock;
+pub(crate) mod path;
+pub(crate) mod pings;
+pub(crate) mod proof;
 mod serve;
+pub(crate) mod setup;
+mod silence;
+pub(crate) mod stamps;
+pub(crate) mod state;
+pub(crate) mod timers;
 
 use core::net::IpAddr;
 use heddle_proto::endpoint::{ConnId, ConnectionError, ConnectionEvent, ConnectionOptions};

@@ -16,8 +16,8 @@
 
 mod further;
 
+use crate::connections::setup::Registered;
 use crate::quic::QuicEndpoint;
-use crate::setup::Registered;
 use core::fmt;
 use further::{Further, Pair, Stage};
 use heddle_proto::cell::create::DestroyReason;

@@ -30,12 +30,12 @@ mod shared;
 mod stamps;
 mod window;
 
-use crate::setup::{EndpointSetup, Registered};
-pub use crate::setup::{InvalidOptions, SetupError};
+use crate::connections::setup::{EndpointSetup, Registered};
+pub use crate::connections::setup::{InvalidOptions, SetupError};
 pub use options::{CongestionControl, QuicOptions};
 
-use crate::clock::Clock;
 use crate::congestion::Ceiling;
+use crate::connections::clock::Clock;
 use crate::connections::{ConnKey, Connections, Serve, Served, Token, Want};
 use arrivals::Watch;
 use bytes::BytesMut;

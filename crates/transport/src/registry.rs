@@ -1,7 +1,7 @@
 //! The transports over datagrams that circuits may take between two Heddle relays: a line for each. Offers, torrc,
 //! metrics, the lab and the bench know them by this list alone. TLS is not in it, because it is always there.
 
-pub use crate::setup::{Chosen, EndpointSetup, Registered, SetupError, TransportOption};
+pub use crate::connections::setup::{Chosen, EndpointSetup, Registered, SetupError, TransportOption};
 
 use crate::{per_circuit, quic, sctp_dtls, shared_tcp, tcp_dtls, tcp_esp};
 

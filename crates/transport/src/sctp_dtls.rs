@@ -17,9 +17,9 @@ mod tunnelled;
 pub use crate::dtls::options::SessionOptions;
 pub use options::{CongestionControl, SctpOptions};
 
+use crate::connections::proof::Protocol;
+use crate::connections::setup::{Registered, SetupError};
 use crate::dtls::endpoint::SessionEndpoint;
-use crate::proof::Protocol;
-use crate::setup::{Registered, SetupError};
 use heddle_proto::endpoint::Endpoint;
 use heddle_proto::transport::{Isolation, Scope, Transport, TransportId};
 use heddle_seam::rng::Seed;

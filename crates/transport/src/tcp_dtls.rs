@@ -16,13 +16,13 @@ mod hostile;
 mod options;
 mod tunnelled;
 
+pub use crate::connections::setup::{InvalidOptions, SetupError};
 pub use crate::dtls::options::SessionOptions;
-pub use crate::setup::{InvalidOptions, SetupError};
 pub use options::{CongestionControl, DtlsOptions};
 
+use crate::connections::proof::Protocol;
+use crate::connections::setup::Registered;
 use crate::dtls::endpoint::SessionEndpoint;
-use crate::proof::Protocol;
-use crate::setup::Registered;
 use heddle_proto::endpoint::Endpoint;
 use heddle_proto::transport::{Isolation, Scope, Transport, TransportId};
 use heddle_seam::rng::Seed;

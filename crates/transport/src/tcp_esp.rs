@@ -32,10 +32,10 @@ mod stack;
 
 pub use options::EspOptions;
 
-use crate::circuits::Lent;
+use crate::connections::circuits::Lent;
+use crate::connections::proof::{OfferKey, Protocol};
+use crate::connections::setup::{EndpointSetup, Registered, SetupError};
 use crate::connections::{ConnKey, Connections, Serve};
-use crate::proof::{OfferKey, Protocol};
-use crate::setup::{EndpointSetup, Registered, SetupError};
 use addresses::Addresses;
 use connection::Connection;
 use core::fmt;

@@ -66,6 +66,7 @@ mod receive;
 pub mod segment;
 mod send;
 pub mod time;
+pub mod used;
 pub mod wire;
 
 pub use connection::{CloseReason, Connection, State};

@@ -171,6 +171,24 @@ fn a_dial_that_fails_at_the_other_shard_ends_the_circuit() {
     assert_eq!(bench.circuits(), 0);
 }
 
+/// While a shard asks who is to dial, the relay that is wanted dials that shard.
+#[test]
+fn a_channel_that_opens_before_the_answer_is_used() {
+    let mut bench = two_shards();
+    let sock = bench.client_channel(1);
+    let mut client = Client::create(&mut bench, sock, theirs(1), Kind::Fast);
+    let (handshake, data) = client.extend2(2);
+    bench.delivering = false;
+    client.send(&mut bench, RelayCommand::EXTEND2, 0, &data);
+    let next = bench.relay_channel(1, 2);
+    bench.delivering = true;
+    bench.settle();
+    assert!(bench.shards.iter().all(|shard| shard.connects.is_empty()));
+    Hop::answer(&mut bench, next, 2);
+    let got = client.got_one(&mut bench);
+    client.extended(handshake, &got);
+}
+
 /// Answers of the directory that come after the circuit went another way change nothing.
 #[test]
 fn late_answers_of_the_directory_are_ignored() {

@@ -9,7 +9,7 @@ use super::room_bytes;
 use super::session::{Parts as SessionParts, Session, SessionEvent, Taken};
 use super::tunnelled::{Opening, Tunnelled};
 use crate::congestion::{Ceiling, WayBack};
-use crate::state::Part;
+use crate::connections::state::Part;
 use core::net::SocketAddr;
 use core::sync::atomic::AtomicUsize;
 use heddle_proto::endpoint::ConnectionOptions;

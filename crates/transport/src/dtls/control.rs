@@ -16,7 +16,7 @@
 //! - A proof is as long as the longest datagram that is to be sent, so the path is known to carry that when it is seen.
 //!   It is repeated, shorter after two tries, until it is.
 
-use crate::proof::{KEY_LEN, PROOF_LEN, Proof, Proofs};
+use crate::connections::proof::{KEY_LEN, PROOF_LEN, Proof, Proofs};
 
 const PROOF: u8 = 1;
 const SEEN: u8 = 3;
@@ -102,7 +102,7 @@ pub(crate) fn close(is_fault: bool) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    use crate::proof::{OfferKey, Protocol};
+    use crate::connections::proof::{OfferKey, Protocol};
     use heddle_proto::channel::Role;
     use zeroize::Zeroizing;
 

@@ -3,8 +3,8 @@
 use super::DATAGRAM_BYTES_MIN;
 use super::key::{self, OurKey};
 use super::options::SessionOptions;
-use crate::clock::Clock;
-use crate::proof::KEY_LEN;
+use crate::connections::clock::Clock;
+use crate::connections::proof::KEY_LEN;
 use core::fmt;
 use core::time::Duration;
 use dimpl::{Dtls, Error, Output};
@@ -211,7 +211,7 @@ fn post(outbox: &mut VecDeque<Vec<u8>>, records: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proof::Protocol;
+    use crate::connections::proof::Protocol;
     use zeroize::Zeroizing;
 
     #[allow(clippy::disallowed_methods, reason = "an anchor can be had no other way")]

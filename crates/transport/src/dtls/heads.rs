@@ -3,7 +3,7 @@
 use super::ecn::{Ecn, split_told};
 use super::stamped::{self, STAMPED_LEN, split_stamp};
 use super::{control, ecn::EcnCounts};
-use crate::stamps::Stamps;
+use crate::connections::stamps::Stamps;
 use heddle_seam::time::Instant;
 
 /// The heads of one session's records, in both directions.

@@ -8,7 +8,7 @@
 //!   length from run to run, and runs of one seed with them.
 
 use super::options::SessionOptions;
-use crate::proof::{KEY_LEN, OfferKey, Protocol};
+use crate::connections::proof::{KEY_LEN, OfferKey, Protocol};
 use aws_lc_rs::agreement::{ECDH_P256, PrivateKey};
 use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};

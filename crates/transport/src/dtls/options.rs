@@ -2,7 +2,7 @@
 
 use super::DATAGRAM_BYTES_MIN;
 use crate::Ciphers;
-use crate::setup::{EndpointSetup, InvalidOptions, Timeouts};
+use crate::connections::setup::{EndpointSetup, InvalidOptions, Timeouts};
 use core::time::Duration;
 use std::time::Instant;
 

@@ -1,10 +1,10 @@
-//! Records of segments that begin with a [stamp](crate::stamps).
+//! Records of segments that begin with a [stamp](crate::connections::stamps).
 //!
 //! ```text
 //!   0f   microseconds (4)   counts of marks, perhaps   segments
 //! ```
 
-use crate::stamps::STAMP_LEN;
+use crate::connections::stamps::STAMP_LEN;
 
 /// What such a record begins with. Its lowest bit is set, which no segment's is.
 const STAMPED: u8 = 15;

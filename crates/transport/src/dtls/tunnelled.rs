@@ -1,10 +1,10 @@
 //! What a session carries, as its connection and its endpoint see it.
 
-use crate::circuits::{Circuits, Lent};
 use crate::congestion::Ceiling;
+use crate::connections::circuits::{Circuits, Lent};
+use crate::connections::proof::Protocol;
+use crate::connections::setup::{EndpointSetup, InvalidOptions};
 use crate::dtls::options::SessionOptions;
-use crate::proof::Protocol;
-use crate::setup::{EndpointSetup, InvalidOptions};
 use core::hash::Hash;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::channel::Role;

@@ -2,7 +2,7 @@
 
 use super::backlog::Backlog;
 use super::heaps::Class;
-use crate::circuits::{FLOW_CELL_LEN, Lent, body_of};
+use crate::connections::circuits::{FLOW_CELL_LEN, Lent, body_of};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use heddle_proto::cell::{Body, Command};
 use quinn_proto::{Connection, ReadError, RecvStream, SendStream, StreamId, VarInt, WriteError};

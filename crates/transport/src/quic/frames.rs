@@ -1,7 +1,7 @@
 //! The frames of a packet (RFC 9000, section 19) from which something is kept: what came on streams, the peer's
-//! [stamp](crate::stamps), and by how much it put its acknowledgement off.
+//! [stamp](crate::connections::stamps), and by how much it put its acknowledgement off.
 
-use crate::stamps::STAMP_LEN;
+use crate::connections::stamps::STAMP_LEN;
 use core::time::Duration;
 
 /// A delay is told in units of so many times two microseconds as a power (RFC 9000, section 18.2); quinn-proto has no

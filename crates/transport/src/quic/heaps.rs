@@ -6,7 +6,7 @@
 //! it. So they are no larger together than the heaps of the most demanding streams that there have been, one for each
 //! half.
 
-use crate::state;
+use crate::connections::state;
 
 /// An entry of such a heap: an offset, bytes, and what they are part of.
 const PIECE_BYTES: usize = 56;

@@ -14,7 +14,7 @@
 
 use super::gauge::Gauge;
 use super::ids::{ID_LEN, ID_LEN_MAX};
-use crate::circuits::FLOW_CELL_LEN;
+use crate::connections::circuits::FLOW_CELL_LEN;
 use quinn_proto::crypto::HeaderKey;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

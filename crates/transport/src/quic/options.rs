@@ -6,7 +6,7 @@ use super::stamps::STAMPS_BYTES;
 use super::window::BASE_MIN;
 use crate::Ciphers;
 use crate::congestion::Ceiling;
-use crate::setup::{EndpointSetup, InvalidOptions, Timeouts, TransportOption};
+use crate::connections::setup::{EndpointSetup, InvalidOptions, Timeouts, TransportOption};
 use core::time::Duration;
 use quinn_proto::congestion::{BbrConfig, ControllerFactory, CubicConfig};
 use quinn_proto::{AckFrequencyConfig, MtuDiscoveryConfig, TransportConfig, VarInt};

@@ -1,6 +1,6 @@
-//! [Stamps](crate::stamps) in DATAGRAM frames (RFC 9221).
+//! [Stamps](crate::connections::stamps) in DATAGRAM frames (RFC 9221).
 
-use crate::stamps::{STAMP_LEN, Stamps};
+use crate::connections::stamps::{STAMP_LEN, Stamps};
 use bytes::Bytes;
 use heddle_seam::time::Instant;
 

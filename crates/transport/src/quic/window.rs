@@ -15,7 +15,7 @@
 //!
 //! quinn-proto takes back no credit that it gave. It leaves a *debt* instead, which reading pays off.
 
-use crate::state::Part;
+use crate::connections::state::Part;
 use core::sync::atomic::AtomicUsize;
 use core::time::Duration;
 use heddle_seam::time::Instant;

@@ -14,7 +14,7 @@
 
 mod numbers;
 
-use crate::circuits::{CircuitKey, Circuits, FLOW_CELL_LEN, Lent};
+use crate::connections::circuits::{CircuitKey, Circuits, FLOW_CELL_LEN, Lent};
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::channel::Role;
@@ -143,7 +143,7 @@ impl Flows {
     /// Bytes of all this on the heap.
     pub(super) fn heap_bytes(&self) -> usize {
         self.circuits.heap_bytes()
-            + crate::state::tree(self.lanes.len(), size_of::<(u16, Lane)>())
+            + crate::connections::state::tree(self.lanes.len(), size_of::<(u16, Lane)>())
             + self.numbers.heap_bytes()
     }
 

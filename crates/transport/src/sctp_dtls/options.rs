@@ -1,8 +1,8 @@
 //! What may be chosen about `sctp-dtls`.
 
-use crate::circuits::FLOW_CELL_LEN;
+use crate::connections::circuits::FLOW_CELL_LEN;
+use crate::connections::setup::{EndpointSetup, TransportOption};
 use crate::dtls::options::SessionOptions;
-use crate::setup::{EndpointSetup, TransportOption};
 use core::time::Duration;
 use heddle_sctp::Options;
 use heddle_sctp::wire::HEADER_LEN;

@@ -9,12 +9,12 @@
 use super::flows::{Flow, Flows, SLACK_FLOWS};
 use super::options::{ACK_DELAY, CongestionControl, SctpOptions};
 use super::{PROTOCOL, TRANSPORT};
-use crate::circuits::{self, Circuits, FLOW_CELL_LEN, Lent};
+use crate::connections::circuits::{self, Circuits, FLOW_CELL_LEN, Lent};
+use crate::connections::proof::Protocol;
+use crate::connections::setup::{EndpointSetup, InvalidOptions};
+use crate::connections::state::Part;
 use crate::dtls::tunnelled::{CAPACITY_CELLS, Opening, Packet, Tunnelled, Window};
-use crate::proof::Protocol;
-use crate::setup::{EndpointSetup, InvalidOptions};
 use crate::shared_window::SharedOfSession;
-use crate::state::Part;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::channel::Role;

@@ -9,7 +9,7 @@ use super::frame::{self, MOVED, Number};
 use super::lane::Lane;
 use super::options::SharedTcpOptions;
 use super::spread::{Load, Spread};
-use crate::circuits::{CircuitKey, Circuits, Lent};
+use crate::connections::circuits::{CircuitKey, Circuits, Lent};
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::channel::Role;
@@ -17,15 +17,12 @@ use heddle_proto::endpoint::{ConnectionError, FlowState};
 use heddle_seam::time::Instant;
 use heddle_utcp::compact::{FlowId, Mux, MuxEvent};
 use heddle_utcp::pool::Taken;
-use heddle_utcp::ranges::RangeSet;
-use heddle_utcp::segment::Range;
+use heddle_utcp::used::UsedNumbers;
 use heddle_utcp::{BufferPool, CloseReason};
 use std::collections::VecDeque;
 
 /// Circuits that the peer may open beyond those that are permitted and a quarter more.
 const SLACK_FLOWS: u32 = 64;
-/// Gaps between the numbers of the peer's circuits: some begin before others whose connection waits for what was lost.
-const GAPS_MAX: usize = 1 << 14;
 /// Frames that a connection gives before it is another one's turn.
 const TURN_FRAMES: u32 = 16;
 /// Where more than this waits for TCP, the relay is asked for no more cells. So there wait at most
@@ -83,7 +80,7 @@ pub(super) struct Flows<S> {
     theirs: u32,
     theirs_max: u32,
     /// The numbers of all that it began since the session did.
-    seen: RangeSet,
+    seen: UsedNumbers,
     is_room_news: bool,
 }
 
@@ -108,7 +105,7 @@ impl<S: Spread> Flows<S> {
             ours_max,
             theirs: 0,
             theirs_max: theirs_max.saturating_add(theirs_max / 4 + SLACK_FLOWS),
-            seen: RangeSet::default(),
+            seen: UsedNumbers::default(),
             is_room_news: true,
         }
     }
@@ -357,12 +354,11 @@ impl<S: Spread> Flows<S> {
         command: Command,
     ) -> Looked {
         let count = u64::from(number.count());
-        if number.opener() == self.role || self.seen.holding(count).is_some() {
+        if number.opener() == self.role || self.seen.holds(count) {
             self.lanes[at].advance();
             return Looked::Again;
         }
-        self.seen.insert(Range::new(count, count + 1));
-        if self.seen.len() > GAPS_MAX {
+        if !self.seen.insert(count) {
             self.misbehaves("it left out too many numbers of circuits");
             return Looked::Nothing;
         }

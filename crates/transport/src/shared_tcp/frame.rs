@@ -8,7 +8,7 @@
 //! says that what follows of the circuit comes on another connection, whose place is the first byte of the body. With
 //! the number 0 it opens a connection, and that byte says how many the dialler opens.
 
-use crate::circuits::FLOW_CELL_LEN;
+use crate::connections::circuits::FLOW_CELL_LEN;
 use heddle_proto::cell::{Body, Command};
 use heddle_proto::channel::Role;
 

@@ -1,7 +1,7 @@
 //! One of the connections that circuits share, at one end.
 
 use super::frame::{FRAME_LEN, Frame};
-use crate::circuits::CircuitKey;
+use crate::connections::circuits::CircuitKey;
 use heddle_seam::time::Instant;
 use heddle_utcp::compact::{FlowId, Mux};
 

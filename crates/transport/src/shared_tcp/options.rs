@@ -1,8 +1,8 @@
 //! What may be chosen about TCP connections that circuits share.
 
 use super::frame::UNIT_BYTES;
+use crate::connections::setup::{EndpointSetup, InvalidOptions, TransportOption};
 use crate::dtls::options::SessionOptions;
-use crate::setup::{EndpointSetup, InvalidOptions, TransportOption};
 use heddle_utcp::compact::MuxOptions;
 use heddle_utcp::{Algorithm, Options};
 use std::time::Instant;

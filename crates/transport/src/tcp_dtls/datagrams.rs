@@ -12,7 +12,7 @@
 //!
 //! and so on to the end of the packet, whatever bit C is of each.
 
-use crate::circuits::Lent;
+use crate::connections::circuits::Lent;
 use heddle_proto::cell::{BODY_LEN, Body, CircId, Command};
 use heddle_utcp::compact::FlowId;
 use std::collections::VecDeque;

@@ -1,6 +1,6 @@
 //! One flow: a circuit's cells in a TCP connection of its own, 510 bytes each, command and body.
 
-use crate::circuits::{FLOW_CELL_LEN, Lent};
+use crate::connections::circuits::{FLOW_CELL_LEN, Lent};
 use heddle_proto::cell::Command;
 use heddle_seam::time::Instant;
 

@@ -4,7 +4,7 @@
 //! that plus one, with the highest bit if the dialler opened it.
 
 use super::flow::Flow;
-use crate::circuits::{CircuitKey, Circuits, FLOW_CELL_LEN, Lent};
+use crate::connections::circuits::{CircuitKey, Circuits, FLOW_CELL_LEN, Lent};
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::channel::Role;

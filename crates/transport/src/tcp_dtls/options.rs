@@ -1,7 +1,7 @@
 //! What may be chosen about `tcp-dtls`.
 
+use crate::connections::setup::{EndpointSetup, InvalidOptions, TransportOption};
 use crate::dtls::options::SessionOptions;
-use crate::setup::{EndpointSetup, InvalidOptions, TransportOption};
 use core::time::Duration;
 use heddle_utcp::compact::MuxOptions;
 use heddle_utcp::{Algorithm, Options};

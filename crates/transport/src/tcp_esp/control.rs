@@ -23,7 +23,7 @@
 //!   CLOSE  03
 //! ```
 
-use crate::proof::{self, Proof, Proofs};
+use crate::connections::proof::{self, Proof, Proofs};
 
 /// The next header of messages in packets.
 pub(super) const MESSAGE: u8 = 253;

@@ -1,6 +1,6 @@
 //! One flow: a circuit's cells on a socket of their own, behind the number by which its opener names it.
 
-use crate::circuits::{FLOW_CELL_LEN, Lent};
+use crate::connections::circuits::{FLOW_CELL_LEN, Lent};
 use heddle_proto::cell::Command;
 use heddle_seam::time::Instant;
 

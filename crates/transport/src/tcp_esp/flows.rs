@@ -6,7 +6,7 @@
 use super::control::{END_LEN, write_end};
 use super::flow::Flow;
 use super::sockets::Sockets;
-use crate::circuits::{CircuitKey, Circuits, FLOW_CELL_LEN, Lent};
+use crate::connections::circuits::{CircuitKey, Circuits, FLOW_CELL_LEN, Lent};
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::channel::Role;
@@ -109,8 +109,8 @@ impl Flows {
 
     pub(super) fn heap_bytes(&self) -> usize {
         self.circuits.heap_bytes()
-            + crate::state::tree(self.by_number.len(), size_of::<((bool, u32), CircuitKey)>())
-            + crate::state::tree(self.broken.len(), size_of::<(Instant, CircuitKey)>())
+            + crate::connections::state::tree(self.by_number.len(), size_of::<((bool, u32), CircuitKey)>())
+            + crate::connections::state::tree(self.broken.len(), size_of::<(Instant, CircuitKey)>())
     }
 
     pub(super) fn backlogs(&self, conn: ConnId, each: &mut dyn FnMut(Backlog)) {
@@ -119,7 +119,7 @@ impl Flows {
                 conn,
                 circ_id: circuit.circ_id,
                 bytes: circuit.flow.kept_bytes(),
-                state_bytes: size_of::<Flow>() + crate::circuits::PLACE_BYTES,
+                state_bytes: size_of::<Flow>() + crate::connections::circuits::PLACE_BYTES,
                 since: circuit.flow.moved_at,
             });
         }

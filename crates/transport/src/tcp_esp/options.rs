@@ -1,6 +1,6 @@
 //! What may be chosen about `tcp-esp`.
 
-use crate::setup::{EndpointSetup, InvalidOptions, Timeouts};
+use crate::connections::setup::{EndpointSetup, InvalidOptions, Timeouts};
 use core::time::Duration;
 use heddle_esp::Lifetime;
 

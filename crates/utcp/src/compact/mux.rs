@@ -22,9 +22,9 @@ use crate::congestion::SessionController;
 use crate::connection::{CloseReason, Connection, Stats};
 use crate::options::{Algorithm, Options};
 use crate::pool::BufferPool;
-use crate::ranges::RangeSet;
-use crate::segment::{Ecn, Range, SEQUENCE_BASE};
+use crate::segment::{Ecn, SEQUENCE_BASE};
 use crate::time::{Instant, S};
+use crate::used::UsedNumbers;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -32,10 +32,6 @@ use std::sync::Arc;
 const ANSWERS_MAX: usize = 16_384;
 /// How long an end that finished first answers the other's repeated F.
 const TIME_WAIT_NS: u64 = 2 * S;
-/// How far ahead of the highest port id another may be: some opening segments may be lost or late.
-const PORTS_AHEAD_MAX: u64 = 1 << 16;
-/// The most gaps between the port ids that a peer used.
-const PORT_GAPS_MAX: usize = 1 << 14;
 
 /// What a datagram carries, by which its length may be chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +106,7 @@ pub struct Mux {
     theirs: usize,
     next_port: u32,
     /// The port ids that the peer used.
-    seen: RangeSet,
+    seen: UsedNumbers,
     /// Flows that may have something to send, in turn.
     ready: VecDeque<FlowId>,
     /// Where the flows share one.
@@ -152,7 +148,7 @@ impl Mux {
             flows: BTreeMap::new(),
             theirs: 0,
             next_port: 0,
-            seen: RangeSet::default(),
+            seen: UsedNumbers::default(),
             ready: VecDeque::new(),
             window: None,
             owing: Vec::new(),
@@ -499,20 +495,15 @@ impl Mux {
     }
 
     fn was_seen(&self, id: FlowId) -> bool {
-        self.seen.holding(u64::from(id.port)).is_some()
+        self.seen.holds(u64::from(id.port))
     }
 
     /// Notes that the peer used a port id of its own.
     fn note_port(&mut self, id: FlowId) -> Result<(), Malformed> {
-        if id.is_ours || self.was_seen(id) {
+        if id.is_ours || self.seen.insert(u64::from(id.port)) {
             return Ok(());
         }
-        let port = u64::from(id.port);
-        if port >= self.seen.end().unwrap_or(0) + PORTS_AHEAD_MAX || self.seen.len() >= PORT_GAPS_MAX {
-            return Err(Malformed("port ids are not counted up"));
-        }
-        self.seen.insert(Range::new(port, port + 1));
-        Ok(())
+        Err(Malformed("port ids are not counted up"))
     }
 
     /// Every second segment is acknowledged at once, whichever flows they are of: the acknowledgements go together.

@@ -37,6 +37,10 @@ impl Core {
         if self.table.get(key).and_then(Circuit::wanted).is_none() {
             return;
         }
+        // A channel may have opened here before the answer came.
+        if let Some(link) = self.link_for(key) {
+            return self.extend_over(key, link);
+        }
         match self.crossings.link_to(shard) {
             Some(link) => self.cross(key, link, shard),
             None => self.dial_for(key, DestroyReason::CONNECTFAILED),

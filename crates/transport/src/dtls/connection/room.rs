@@ -1,8 +1,8 @@
 //! What a connection takes and lends, and what it counts.
 
 use super::{Connection, State};
-use crate::circuits::Lent;
 use crate::connections::Served;
+use crate::connections::circuits::Lent;
 use crate::dtls::tunnelled::{BATCH_CELLS_MIN, Tunnelled};
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::endpoint::FlowState;

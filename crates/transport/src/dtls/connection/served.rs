@@ -1,8 +1,8 @@
 //! A connection as its endpoint serves it.
 
 use super::{Connection, State};
-use crate::circuits::FLOW_CELL_LEN;
 use crate::connections::Served;
+use crate::connections::circuits::FLOW_CELL_LEN;
 use crate::dtls::tunnelled::{BATCH_CELLS_MIN, CAPACITY_CELLS, Tunnelled};
 use heddle_proto::cell::CircId;
 use heddle_proto::endpoint::{Backlog, ConnId, ConnectionEvent, ConnectionStats};

@@ -2,7 +2,7 @@
 
 use super::super::stamps;
 use super::{Connection, EPOCH_MIN, PACKET_OVERHEAD, PROOF_LEN, State};
-use crate::circuits::FLOW_CELL_LEN;
+use crate::connections::circuits::FLOW_CELL_LEN;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::endpoint::ConnectionError;
 use heddle_seam::time::Instant;

@@ -1,8 +1,8 @@
 //! What a connection and its flows take.
 
 use super::Connection;
+use crate::connections::state;
 use crate::quic::arrivals::Arrival;
-use crate::state;
 use heddle_proto::endpoint::ConnectionError;
 use heddle_seam::time::{Duration, Instant};
 use quinn_proto::{Dir, StreamId};

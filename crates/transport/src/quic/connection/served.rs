@@ -3,7 +3,7 @@
 use super::Connection;
 use super::memory::RECEIVED_HALF;
 use crate::connections::Served;
-use crate::path::Remedy;
+use crate::connections::path::Remedy;
 use crate::quic::connection::{CLOSE_DONE, FLOW_CELL_LEN, Notices, State};
 use crate::quic::flows::Flows;
 use bytes::Bytes;

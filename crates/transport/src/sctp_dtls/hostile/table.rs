@@ -1,13 +1,13 @@
 //! The peer, our side, and what goes between them.
 
-use crate::circuits::FLOW_CELL_LEN;
+use crate::connections::circuits::FLOW_CELL_LEN;
+use crate::connections::proof::Proofs;
 use crate::counting::counted;
 use crate::dtls::control::{self, Control};
 use crate::dtls::engine::{Engine, News};
 use crate::dtls::heads;
 use crate::dtls::ids::{SessionId, session_ids};
 use crate::dtls::key::OurKey;
-use crate::proof::Proofs;
 use crate::sctp_dtls::{PROTOCOL, SctpEndpoint, SctpOptions};
 use bytes::BytesMut;
 use core::net::SocketAddr;

@@ -3,7 +3,7 @@
 use super::table::{BARE, C, CELL_UNITS, Peer, S, Segment, UNIT};
 use crate::attacked::siege::{self, Holes, IN_VAIN, Siege};
 use crate::attacked::{Attacked, Bounds, Neighbours, SCARCE};
-use crate::circuits::FLOW_CELL_LEN;
+use crate::connections::circuits::FLOW_CELL_LEN;
 use crate::dtls::key::OurKey;
 use crate::dtls::options::POOL_BYTES_MIN;
 use crate::tcp_dtls::{self, DtlsOptions, PROTOCOL};

@@ -1,5 +1,6 @@
 //! The peer, our side, and what goes between them.
 
+use crate::connections::proof::Proofs;
 use crate::counting::counted;
 use crate::dtls::control::{self, Control};
 use crate::dtls::ecn::split_told;
@@ -7,7 +8,6 @@ use crate::dtls::engine::{Engine, News};
 use crate::dtls::ids::{SessionId, session_ids};
 use crate::dtls::key::OurKey;
 use crate::dtls::stamped::split_stamp;
-use crate::proof::Proofs;
 use crate::tcp_dtls::{DtlsEndpoint, DtlsOptions};
 use bytes::BytesMut;
 use core::net::SocketAddr;

@@ -1,7 +1,7 @@
 //! Whether the peer can be reached: when it is to be asked for an answer, and when its silence is enough to give it up.
 
-use crate::setup::Timeouts;
-use crate::silence::{Due, Silence, probe_at};
+use crate::connections::setup::Timeouts;
+use crate::connections::silence::{Due, Silence, probe_at};
 use heddle_proto::endpoint::ConnectionEvent;
 use heddle_seam::time::{Duration, Instant};
 

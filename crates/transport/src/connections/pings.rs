@@ -1,9 +1,9 @@
 //! Questions of a connection's own, by which it knows whether its path is good: for transports that hear of no
 //! acknowledgement by themselves.
 
-use crate::path::{Path, Remedy};
-use crate::setup::Timeouts;
-use crate::silence::{Due, PROBE_MIN};
+use crate::connections::path::{Path, Remedy};
+use crate::connections::setup::Timeouts;
+use crate::connections::silence::{Due, PROBE_MIN};
 use heddle_proto::endpoint::ConnectionEvent;
 use heddle_seam::time::{Duration, Instant};
 

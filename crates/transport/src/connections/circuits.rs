@@ -10,7 +10,7 @@
 //! ```
 
 use crate::congestion::{Share, Shares};
-use crate::state;
+use crate::connections::state;
 use core::hash::Hash;
 use foldhash::fast::FixedState;
 use heddle_proto::cell::create::DestroyReason;

@@ -5,7 +5,7 @@
 //! DATAGRAM frame (RFC 9221), tcp-dtls before the segments. Only where many cells wait does one leave, because only who
 //! sends much makes a queue, and so that cells that travel alone keep their lengths.
 
-use crate::circuits::FLOW_CELL_LEN;
+use crate::connections::circuits::FLOW_CELL_LEN;
 use heddle_seam::time::{Duration, Instant};
 
 /// Bytes of a stamp.

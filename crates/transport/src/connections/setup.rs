@@ -1,7 +1,7 @@
 //! How an endpoint is set up, whichever transport it is of, and why it cannot be.
 
 use crate::Ciphers;
-use crate::silence::{DEAD_MIN, SUSPECT_MIN};
+use crate::connections::silence::{DEAD_MIN, SUSPECT_MIN};
 use core::fmt;
 use heddle_proto::endpoint::Endpoint;
 use heddle_proto::transport::Transport;

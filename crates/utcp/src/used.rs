@@ -1,0 +1,111 @@
+//! Which numbers a peer has given to flows, each of which it may give once.
+
+use std::collections::VecDeque;
+
+/// How far beyond the highest number that was used another may be: some that open flows may be lost or late.
+pub const AHEAD_MAX: u64 = 1 << 16;
+/// Numbers in a word.
+const WORD: u64 = u64::BITS as u64;
+/// How many words are kept. What is further behind the highest counts as used, whether it was or not: whoever opens a
+/// flow repeats it until it is heard, and does not open so many others meanwhile.
+const WORDS_MAX: usize = (2 * AHEAD_MAX / WORD) as usize;
+
+/// A number is looked up and noted in the time of a few words, in whatever order a peer chooses. On the heap are at most
+/// 16 KiB.
+#[derive(Clone, Debug, Default)]
+pub struct UsedNumbers {
+    /// A bit for each number from `first_word` words on.
+    words: VecDeque<u64>,
+    /// All numbers of the words before count as used.
+    first_word: u64,
+    /// The number after the highest one that was used.
+    end: u64,
+}
+
+impl UsedNumbers {
+    /// Whether a number was used, or counts as used because it is too old.
+    pub fn holds(&self, number: u64) -> bool {
+        let Some(place) = (number / WORD).checked_sub(self.first_word) else { return true };
+        self.words.get(place as usize).is_some_and(|word| word & bit(number) != 0)
+    }
+
+    /// Notes a number. False when it is too far ahead; then nothing is noted.
+    #[must_use]
+    pub fn insert(&mut self, number: u64) -> bool {
+        if number >= self.end.saturating_add(AHEAD_MAX) {
+            return false;
+        }
+        let Some(place) = (number / WORD).checked_sub(self.first_word) else { return true };
+        self.end = self.end.max(number + 1);
+        while self.words.len() <= place as usize {
+            self.words.push_back(0);
+        }
+        self.words[place as usize] |= bit(number);
+        while self.words.len() > WORDS_MAX || self.words.front() == Some(&u64::MAX) {
+            self.words.pop_front();
+            self.first_word += 1;
+        }
+        true
+    }
+
+    /// Bytes on the heap.
+    pub fn heap_bytes(&self) -> usize {
+        self.words.capacity() * size_of::<u64>()
+    }
+}
+
+fn bit(number: u64) -> u64 {
+    1 << (number % WORD)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        /// Counted up, with gaps and in disorder: as a set says, and what is too old counts as used.
+        #[test]
+        fn it_agrees_with_a_set(steps in prop::collection::vec((0u64..3 * AHEAD_MAX, 0u64..200, any::<bool>()), 1..300)) {
+            let (mut used, mut model) = (UsedNumbers::default(), BTreeSet::new());
+            for (far, near, is_near) in steps {
+                let end = model.last().map_or(0, |last| last + 1);
+                let number = if is_near { end.saturating_sub(100) + near } else { end.saturating_sub(2 * AHEAD_MAX) + far };
+                let is_too_far = number >= end + AHEAD_MAX;
+                prop_assert_eq!(used.insert(number), !is_too_far);
+                if !is_too_far {
+                    model.insert(number);
+                }
+                let end = model.last().map_or(0, |last| last + 1);
+                for asked in [number, number + 1, end, end.saturating_sub(near), end + far] {
+                    let is_kept = asked + 2 * AHEAD_MAX - WORD >= end;
+                    if model.contains(&asked) || is_kept {
+                        prop_assert_eq!(used.holds(asked), model.contains(&asked), "{} of {}", asked, end);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Each number fills a gap that is in the middle of sixteen thousand: nothing grows, and nothing is moved.
+    #[test]
+    fn gaps_cost_no_memory() {
+        let mut used = UsedNumbers::default();
+        let top = AHEAD_MAX - 2;
+        assert!(
+            (AHEAD_MAX / 2..=top).rev().filter(|number| number % 2 == 0).all(|number| used.insert(number))
+        );
+        for step in 0..1 << 20 {
+            assert!(used.insert(top + 2 * step) && used.insert(AHEAD_MAX / 2 + 1 + 2 * step));
+            assert!(used.words.len() <= WORDS_MAX && used.heap_bytes() <= 16 << 10);
+        }
+    }
+
+    #[test]
+    fn numbers_that_are_counted_up_take_one_word() {
+        let mut used = UsedNumbers::default();
+        assert!((0..100_000).all(|number| used.insert(number) && used.words.len() <= 1));
+        assert!(used.holds(99_999) && !used.holds(100_000));
+    }
+}
