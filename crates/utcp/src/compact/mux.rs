@@ -15,6 +15,7 @@ use super::codec::{
 };
 use super::flow::{Flow, MuxEvent};
 use super::flow_id::FlowId;
+use super::openings::Openings;
 use super::remains::AllRemains;
 use super::resets::Resets;
 use super::window::SharedWindow;
@@ -24,7 +25,6 @@ use crate::options::{Algorithm, Options};
 use crate::pool::BufferPool;
 use crate::segment::{Ecn, SEQUENCE_BASE};
 use crate::time::{Instant, S};
-use crate::used::UsedNumbers;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -105,8 +105,7 @@ pub struct Mux {
     /// How many of them the peer opened.
     theirs: usize,
     next_port: u32,
-    /// The port ids that the peer used.
-    seen: UsedNumbers,
+    openings: Openings,
     /// Flows that may have something to send, in turn.
     ready: VecDeque<FlowId>,
     /// Where the flows share one.
@@ -148,7 +147,7 @@ impl Mux {
             flows: BTreeMap::new(),
             theirs: 0,
             next_port: 0,
-            seen: UsedNumbers::default(),
+            openings: Openings::new(),
             ready: VecDeque::new(),
             window: None,
             owing: Vec::new(),
@@ -249,7 +248,7 @@ impl Mux {
             + self.answers.capacity() * size_of::<FlowId>()
             + self.kept.capacity()
             + self.payload.capacity()
-            + self.seen.heap_bytes();
+            + self.openings.heap_bytes();
         lists
             + self.resets.heap_bytes(TREE_ENTRY)
             + self.remains.heap_bytes()
@@ -412,7 +411,9 @@ impl Mux {
     }
 
     fn handle_reset(&mut self, now: Instant, id: FlowId, code: u8) -> Result<(), Malformed> {
-        self.note_port(id)?;
+        if !self.admits(now, id)? {
+            return Ok(());
+        }
         if let Some(flow) = self.forget(id) {
             self.events.push_back(MuxEvent::Closed(id, CloseReason::Reset { code }));
             self.bury(now, id, *flow);
@@ -467,11 +468,13 @@ impl Mux {
             // The peer will hear of it.
             return Ok(());
         }
-        if !body.is_opening() || id.is_ours || self.was_seen(id) {
+        if !body.is_opening() || id.is_ours || self.openings.was_used(id.port) {
             self.resets.refuse(id, self.options.unknown_code);
             return Ok(());
         }
-        self.note_port(id)?;
+        if !self.admits(now, id)? {
+            return Ok(());
+        }
         if self.theirs >= self.options.flows_max {
             self.resets.refuse(id, self.options.refusal_code);
             return Ok(());
@@ -494,16 +497,9 @@ impl Mux {
         }
     }
 
-    fn was_seen(&self, id: FlowId) -> bool {
-        self.seen.holds(u64::from(id.port))
-    }
-
-    /// Notes that the peer used a port id of its own.
-    fn note_port(&mut self, id: FlowId) -> Result<(), Malformed> {
-        if id.is_ours || self.seen.insert(u64::from(id.port)) {
-            return Ok(());
-        }
-        Err(Malformed("port ids are not counted up"))
+    /// Notes that the peer uses a port id, if it is one of its own. False when it is to be dropped.
+    fn admits(&mut self, now: Instant, id: FlowId) -> Result<bool, Malformed> {
+        if id.is_ours { Ok(true) } else { self.openings.admit(now, id.port) }
     }
 
     /// Every second segment is acknowledged at once, whichever flows they are of: the acknowledgements go together.

@@ -1,0 +1,78 @@
+//! Which flows a peer has opened, and how fast it may open more.
+
+use super::codec::Malformed;
+use crate::time::{Instant, S};
+use crate::used::UsedNumbers;
+
+/// How many a peer may open, or end unheard of, at once and in each second: more than any two relays have circuits for,
+/// and a few hundredths of a processor's time. What is more is dropped, and an honest peer repeats it.
+const AT_ONCE: u64 = 20_000;
+const PER_S: u64 = 5_000;
+const NS_PER_OPENING: u64 = S / PER_S;
+
+#[derive(Debug)]
+pub(super) struct Openings {
+    /// The port ids that the peer used.
+    used: UsedNumbers,
+    /// How many more it may open, and what time is reckoned into that.
+    left: u64,
+    reckoned_to: Instant,
+}
+
+impl Openings {
+    pub fn new() -> Self {
+        Openings { used: UsedNumbers::default(), left: AT_ONCE, reckoned_to: Instant::ZERO }
+    }
+
+    /// Whether the peer used a port id.
+    pub fn was_used(&self, port: u32) -> bool {
+        self.used.holds(u64::from(port))
+    }
+
+    /// Notes that the peer uses a port id. False when it opens too many, and this is to be dropped.
+    pub fn admit(&mut self, now: Instant, port: u32) -> Result<bool, Malformed> {
+        if self.was_used(port) {
+            return Ok(true);
+        }
+        let gained = now.ns_since(self.reckoned_to) / NS_PER_OPENING;
+        self.reckoned_to = self.reckoned_to.plus_ns(gained * NS_PER_OPENING);
+        self.left = (self.left + gained).min(AT_ONCE);
+        if self.left == 0 {
+            return Ok(false);
+        }
+        if !self.used.insert(u64::from(port)) {
+            return Err(Malformed("port ids are not counted up"));
+        }
+        self.left -= 1;
+        Ok(true)
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        self.used.heap_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_opens_so_many_at_once_and_in_a_second() {
+        let mut openings = Openings::new();
+        let mut port = 0;
+        let mut open = |now_s: u64, tried: u64| {
+            let now = Instant::from_nanos(now_s * S);
+            let tries = (0..tried).filter(|_| {
+                let admitted = openings.admit(now, port).expect("they are counted up");
+                port += u32::from(admitted);
+                admitted
+            });
+            tries.count() as u64
+        };
+        assert_eq!([open(9, 2 * AT_ONCE), open(9, 1)], [AT_ONCE, 0]);
+        assert_eq!([open(10, AT_ONCE), open(12, AT_ONCE)], [PER_S, 2 * PER_S]);
+        assert_eq!(open(100, 2 * AT_ONCE), AT_ONCE);
+        // What it used already is no opening.
+        assert!((0..port).all(|port| openings.admit(Instant::from_nanos(100 * S), port).is_ok_and(|known| known)));
+    }
+}
