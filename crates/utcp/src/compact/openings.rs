@@ -4,9 +4,10 @@ use super::codec::Malformed;
 use crate::time::{Instant, S};
 use crate::used::UsedNumbers;
 
-/// How many a peer may open, or end unheard of, at once and in each second: more than any two relays have circuits for,
-/// and a few hundredths of a processor's time. What is more is dropped, and an honest peer repeats it.
-const AT_ONCE: u64 = 20_000;
+/// How many a peer may open, or end unheard of, at once and in each second: as many as there may be at one time, and
+/// more than two relays make circuits, for a few hundredths of a processor's time. What is more is dropped, and an honest
+/// peer repeats it.
+const AT_ONCE: u64 = 1 << 16;
 const PER_S: u64 = 5_000;
 const NS_PER_OPENING: u64 = S / PER_S;
 
@@ -73,6 +74,8 @@ mod tests {
         assert_eq!([open(10, AT_ONCE), open(12, AT_ONCE)], [PER_S, 2 * PER_S]);
         assert_eq!(open(100, 2 * AT_ONCE), AT_ONCE);
         // What it used already is no opening.
-        assert!((0..port).all(|port| openings.admit(Instant::from_nanos(100 * S), port).is_ok_and(|known| known)));
+        assert!(
+            (0..port).all(|port| openings.admit(Instant::from_nanos(100 * S), port).is_ok_and(|known| known))
+        );
     }
 }
