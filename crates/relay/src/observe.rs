@@ -5,7 +5,6 @@
 //! it comes by there. Neither has addresses, identities or anything that circuits carry in it, but numbers of circuits
 //! and links, by which they are told apart as long as they exist.
 
-use heddle_seam::time::Instant;
 use heddle_spe::{Family, Field, Snapshot};
 
 /// The families, each at the place of its number.
@@ -92,8 +91,7 @@ impl Place {
 pub struct Observed {
     /// The number of the request, or of the place that forced it.
     pub why: Why,
-    /// When.
-    pub at: Instant,
+    /// What, and when in the shard's time.
     pub snapshot: Snapshot,
 }
 

@@ -2,7 +2,7 @@
 
 /// How many fields a family has at most.
 pub const FIELDS_MAX: usize = 24;
-/// How many observees of a family a snapshot has at most: 4,096 rows of 24 fields and an index are 800 KiB.
+/// How many observees of a family a snapshot has at most: 4,096 rows of 24 fields, an index and a time are 832 KiB.
 pub const ROWS_MAX: usize = 4_096;
 
 /// A kind of structure. Each that exists is an observee of the family.
@@ -30,15 +30,18 @@ pub struct Field {
 pub struct Row<'a> {
     /// Its number, by which it is told from others of its family as long as it exists.
     pub index: u64,
+    /// When it was looked at, in nanoseconds since some moment.
+    pub time_ns: u64,
     /// Its fields, as the family has them.
     pub fields: &'a [i64],
 }
 
-/// All observees of a family that were asked for, at one moment.
+/// Looks at observees of a family: at all that were asked for at one moment, or at one now and then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     fields: usize,
     indices: Vec<u64>,
+    times_ns: Vec<u64>,
     values: Vec<i64>,
     left_out: u64,
 }
@@ -47,17 +50,18 @@ impl Snapshot {
     /// One without observees.
     pub fn of(family: &Family) -> Self {
         let fields = family.fields.len().min(FIELDS_MAX);
-        Snapshot { fields, indices: Vec::new(), values: Vec::new(), left_out: 0 }
+        Snapshot { fields, indices: Vec::new(), times_ns: Vec::new(), values: Vec::new(), left_out: 0 }
     }
 
     /// Adds an observee. Of those beyond [`ROWS_MAX`] only the number is kept. Fields that the family does not have are
     /// left out, and those that are missing are zero.
-    pub fn push(&mut self, index: u64, fields: &[i64]) {
+    pub fn push(&mut self, time_ns: u64, index: u64, fields: &[i64]) {
         if self.indices.len() >= ROWS_MAX {
             self.left_out += 1;
             return;
         }
         self.indices.push(index);
+        self.times_ns.push(time_ns);
         let end = self.values.len() + self.fields;
         self.values.extend(fields.iter().take(self.fields));
         self.values.resize(end, 0);
@@ -67,6 +71,7 @@ impl Snapshot {
     pub fn rows(&self) -> impl Iterator<Item = Row<'_>> {
         let row = |(place, index): (usize, &u64)| Row {
             index: *index,
+            time_ns: self.times_ns[place],
             fields: &self.values[place * self.fields..(place + 1) * self.fields],
         };
         self.indices.iter().enumerate().map(row)
@@ -111,18 +116,19 @@ mod tests {
     #[test]
     fn a_row_has_the_familys_fields() {
         let mut snapshot = Snapshot::of(&LANES);
-        snapshot.push(7, &[1, 2]);
-        snapshot.push(8, &[3]);
-        snapshot.push(9, &[4, 5, 6]);
-        let rows: Vec<_> = snapshot.rows().map(|row| (row.index, row.fields.to_vec())).collect();
-        assert_eq!(rows, [(7, vec![1, 2]), (8, vec![3, 0]), (9, vec![4, 5])]);
+        snapshot.push(100, 7, &[1, 2]);
+        snapshot.push(100, 8, &[3]);
+        snapshot.push(200, 9, &[4, 5, 6]);
+        let rows = snapshot.rows().map(|row| (row.time_ns, row.index, row.fields.to_vec()));
+        let wanted = [(100, 7, vec![1, 2]), (100, 8, vec![3, 0]), (200, 9, vec![4, 5])];
+        assert_eq!(rows.collect::<Vec<_>>(), wanted);
     }
 
     #[test]
     fn a_snapshot_is_bounded() {
         let mut snapshot = Snapshot::of(&LANES);
         for index in 0..ROWS_MAX as u64 + 10 {
-            snapshot.push(index, &[0, 0]);
+            snapshot.push(0, index, &[0, 0]);
         }
         assert_eq!((snapshot.rows().count(), snapshot.left_out()), (ROWS_MAX, 10));
     }

@@ -23,6 +23,6 @@ pub use collector::{
 };
 pub use family::{FIELDS_MAX, Family, Field, ROWS_MAX, Row, Snapshot};
 #[cfg(feature = "observers")]
-pub use observer::{Ended, FUEL_MAX, Observer, RECORD_MAX, Refused, Seen};
+pub use observer::{Ended, FUEL_MAX, Observer, RECORD_MAX, Refused};
 pub use request::{LINE_BYTES_MAX, MODULE_BYTES_MAX, Request, Unclear, Which};
 pub use watch::{PERIOD_MIN, Watch, WatchId, Watches, When};

@@ -38,15 +38,6 @@ const RECURSION_MAX: usize = 64;
 /// How much its calls may keep: 64 KiB, and twice that while they grow.
 const STACK_BYTES_MAX: usize = 64 << 10;
 
-/// Something that is shown to an observer.
-#[derive(Clone, Copy, Debug)]
-pub struct Seen<'a> {
-    /// When, in nanoseconds since some moment.
-    pub time_ns: u64,
-    /// What.
-    pub row: &'a Row<'a>,
-}
-
 /// A module that was loaded, with its memory.
 pub struct Observer {
     name: String,
@@ -104,8 +95,8 @@ impl Observer {
     ///
     /// # Errors
     /// What it did that it may not. It must not be used again then.
-    pub fn observe(&mut self, seen: Seen<'_>) -> Result<&[i64], Ended> {
-        self.store.data_mut().show(seen);
+    pub fn observe(&mut self, row: &Row<'_>) -> Result<&[i64], Ended> {
+        self.store.data_mut().show(row);
         let asked = self.store.set_fuel(FUEL_MAX).and_then(|()| self.observe.call(&mut self.store, ()));
         match asked {
             Ok(()) => Ok(&self.store.data().record),
@@ -170,12 +161,12 @@ impl State {
         State { limits, time_ns: 0, index: 0, fields: [0; FIELDS_MAX], count: 0, record: Vec::new() }
     }
 
-    fn show(&mut self, seen: Seen<'_>) {
-        self.time_ns = seen.time_ns;
-        self.index = seen.row.index;
+    fn show(&mut self, row: &Row<'_>) {
+        self.time_ns = row.time_ns;
+        self.index = row.index;
         self.fields = [0; FIELDS_MAX];
-        self.count = seen.row.fields.len().min(FIELDS_MAX);
-        self.fields[..self.count].copy_from_slice(&seen.row.fields[..self.count]);
+        self.count = row.fields.len().min(FIELDS_MAX);
+        self.fields[..self.count].copy_from_slice(&row.fields[..self.count]);
         self.record.clear();
     }
 }

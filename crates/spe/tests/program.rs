@@ -2,7 +2,7 @@
 
 use heddle_spe::{
     Clock, Collector, FUEL_MAX, Family, Field, INDICES_MAX, Index, Observer, PERIOD_MIN, RECORD_MAX,
-    ROWS_MAX, SERIES_MAX, Seen, Series, SeriesId, Snapshot, VALUE_MAX, Watch, Watches, When,
+    ROWS_MAX, SERIES_MAX, Series, SeriesId, Snapshot, VALUE_MAX, Watch, Watches, When,
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ impl Program {
             (0..).zip(&self.queues).filter(|(number, _)| index.is_none_or(|i| i == *number))
         {
             let oldest_ns = queue.front().map_or(0, |joined| self.clock.now_ns() - joined);
-            snapshot.push(number, &[queue.len() as i64, oldest_ns as i64]);
+            snapshot.push(self.clock.now_ns(), number, &[queue.len() as i64, oldest_ns as i64]);
         }
         snapshot
     }
@@ -108,7 +108,7 @@ fn a_program_shows_its_queues_and_its_times() {
                 _ if id == all => lengths.push(snapshot.rows().map(|row| row.fields[0]).collect::<Vec<_>>()),
                 _ => {
                     let row = snapshot.rows().next().unwrap();
-                    let record = observer.observe(Seen { time_ns, row: &row }).unwrap();
+                    let record = observer.observe(&row).unwrap();
                     records.extend((!record.is_empty()).then(|| record.to_vec()));
                 }
             }
@@ -141,7 +141,7 @@ fn everything_has_its_bound() {
     assert!(collected.iter().all(|at| at.cdf.iter().all(|(value, _)| *value < 2 * VALUE_MAX)));
 
     let mut snapshot = Snapshot::of(&QUEUES);
-    (0..2 * ROWS_MAX as u64).for_each(|index| snapshot.push(index, &[]));
+    (0..2 * ROWS_MAX as u64).for_each(|index| snapshot.push(0, index, &[]));
     assert_eq!((snapshot.rows().count(), snapshot.left_out()), (ROWS_MAX, ROWS_MAX as u64));
 
     let talks = format!(
@@ -152,7 +152,7 @@ fn everything_has_its_bound() {
     let why = |module: String| {
         let mut observer = Observer::load("mine", &wat::parse_str(module).unwrap()).unwrap();
         let row = snapshot.rows().next().unwrap();
-        observer.observe(Seen { time_ns: 0, row: &row }).unwrap_err().to_string()
+        observer.observe(&row).unwrap_err().to_string()
     };
     assert!(why(talks).contains(&format!("more than {RECORD_MAX} numbers")));
     assert!(why(works).contains(&format!("more than {FUEL_MAX} of fuel")));

@@ -11,18 +11,28 @@ use crate::message::Event;
 use crate::observe::{Observed, Observees, Place, Why};
 use crate::table::{Departure, Next};
 use heddle_proto::channel::Role;
-use heddle_seam::time::Instant;
+use heddle_seam::time::{Duration, Instant};
 use heddle_spe::Snapshot;
 use probe::probe;
 use slotmap::{Key, KeyData};
 
-/// Observations that a place has forced and nobody was told of yet. More of them are told at once.
+/// How many observations of a place wait to be told, and for how long while there are more. When there are none, they
+/// wait for the end of the second at most.
 const FORCED_ROWS_MAX: usize = 256;
+const FORCED_WAIT: Duration = Duration::from_millis(10);
 
 /// What is forced at places, if anything is.
 #[derive(Debug, Default)]
 pub(super) struct Forced {
-    places: Vec<(Place, Snapshot)>,
+    places: Vec<ForcedPlace>,
+}
+
+#[derive(Debug)]
+struct ForcedPlace {
+    place: Place,
+    /// What nobody was told of, and since when it waits.
+    snapshot: Snapshot,
+    since: Instant,
 }
 
 impl Core {
@@ -30,36 +40,30 @@ impl Core {
     pub fn force(&mut self, place: Place, on: bool) {
         self.tell_forced();
         let mut forced = self.forced.take().unwrap_or_default();
-        forced.places.retain(|(other, _)| *other != place);
+        forced.places.retain(|of| of.place != place);
         if on {
-            forced.places.push((place, Snapshot::of(place.observees().family())));
+            let snapshot = Snapshot::of(place.observees().family());
+            forced.places.push(ForcedPlace { place, snapshot, since: self.now });
         }
         self.forced = Some(forced).filter(|forced| !forced.places.is_empty());
     }
 
-    /// Says what places have forced since this was last called. Whether there was anything. It is asked with each turn,
-    /// and mostly nothing is forced.
-    #[inline]
-    pub fn tell_forced(&mut self) -> bool {
-        self.forced.is_some() && self.tell_places()
+    /// Says what places have forced since this was last called.
+    pub(super) fn tell_forced(&mut self) {
+        for place in Place::ALL {
+            self.tell_place(place);
+        }
     }
 
-    #[cold]
-    fn tell_places(&mut self) -> bool {
-        let Some(forced) = &mut self.forced else { return false };
-        let mut told = Vec::new();
-        for (place, snapshot) in &mut forced.places {
-            if !snapshot.is_empty() {
-                let empty = Snapshot::of(place.observees().family());
-                told.push((*place, core::mem::replace(snapshot, empty)));
-            }
-        }
-        let is_news = !told.is_empty();
-        for (place, snapshot) in told {
-            let observed = Observed { why: Why::Forced(place), at: self.now, snapshot };
-            self.event(Event::Observed(Box::new(observed)));
-        }
-        is_news
+    fn tell_place(&mut self, place: Place) {
+        let Some(of) = self.forced_at(place).filter(|of| !of.snapshot.is_empty()) else { return };
+        let empty = Snapshot::of(place.observees().family());
+        let snapshot = core::mem::replace(&mut of.snapshot, empty);
+        self.event(Event::Observed(Box::new(Observed { why: Why::Forced(place), snapshot })));
+    }
+
+    fn forced_at(&mut self, place: Place) -> Option<&mut ForcedPlace> {
+        self.forced.as_mut()?.places.iter_mut().find(|of| of.place == place)
     }
 
     /// A cell is about to be queued on a lane.
@@ -98,16 +102,19 @@ impl Core {
     #[inline]
     fn is_forced(&self, place: Place) -> bool {
         let forced = self.forced.as_ref();
-        forced.is_some_and(|forced| forced.places.iter().any(|(other, _)| *other == place))
+        forced.is_some_and(|forced| forced.places.iter().any(|of| of.place == place))
     }
 
     #[cold]
     fn note_forced(&mut self, place: Place, index: u64, fields: &[i64]) {
-        let places = self.forced.iter_mut().flat_map(|forced| &mut forced.places);
-        let Some((_, snapshot)) = { places }.find(|(other, _)| *other == place) else { return };
-        snapshot.push(index, fields);
-        if snapshot.len() >= FORCED_ROWS_MAX {
-            self.tell_forced();
+        let now = self.now;
+        let Some(of) = self.forced_at(place) else { return };
+        if of.snapshot.is_empty() {
+            of.since = now;
+        }
+        of.snapshot.push(now.as_nanos(), index, fields);
+        if of.snapshot.len() >= FORCED_ROWS_MAX || now.since(of.since) >= FORCED_WAIT {
+            self.tell_place(place);
         }
     }
 
@@ -151,7 +158,9 @@ impl Core {
 
     fn observe_lane(&self, key: CircuitKey, side: Side, snapshot: &mut Snapshot) {
         let fields = self.lane_fields(key, side);
-        fields.into_iter().for_each(|fields| snapshot.push(lane_index(key, side), &fields));
+        fields
+            .into_iter()
+            .for_each(|fields| snapshot.push(self.now.as_nanos(), lane_index(key, side), &fields));
     }
 
     fn observe_circuit(&self, key: CircuitKey, snapshot: &mut Snapshot) {
@@ -164,7 +173,7 @@ impl Core {
             i64::from(circuit.is_transit()),
             self.ns_since(circuit.used_at()),
         ];
-        snapshot.push(index_of(key), &fields);
+        snapshot.push(self.now.as_nanos(), index_of(key), &fields);
     }
 
     fn observe_streams(&self, is_wanted: &dyn Fn(u64) -> bool, snapshot: &mut Snapshot) {
@@ -173,7 +182,8 @@ impl Core {
         for ((socket, queue), is_over) in open.map(|owed| (owed, 0)).chain(over.map(|owed| (owed, 1))) {
             if is_wanted(socket.get()) {
                 let oldest_ns = self.pool.oldest(queue).map_or(0, |at| self.ns_since(at));
-                snapshot.push(socket.get(), &[i64::from(queue.len()), oldest_ns, is_over]);
+                let fields = [i64::from(queue.len()), oldest_ns, is_over];
+                snapshot.push(self.now.as_nanos(), socket.get(), &fields);
             }
         }
     }

@@ -25,8 +25,9 @@ impl Core {
         self.go_on_reading();
     }
 
-    /// Once a second: what took too long ends.
+    /// Once a second: what took too long ends, and what was forced at places is told.
     pub fn on_tick(&mut self) {
+        self.tell_forced();
         self.drop_late_leftovers();
         self.forget_who_waited();
         self.end_late_connects();

@@ -295,8 +295,6 @@ impl Node<RelayLanguage> for Relay {
                 self.hear_port(now, port);
             } else if let Some(port) = self.ports.next_stirred() {
                 self.ports.drain(&mut self.core, now, port);
-            } else if self.core.tell_forced() {
-                continue;
             } else {
                 return Output::Timeout(Some(self.next_timeout()));
             }

@@ -11,6 +11,7 @@ impl Relay {
     /// Looks at all of a family, or at the one of that index, and tells what is seen.
     pub(super) fn observe(&mut self, now: Instant, request: u64, observees: Observees, index: Option<u64>) {
         let mut snapshot = Snapshot::of(observees.family());
+        let time_ns = now.as_nanos();
         let is_wanted = |of: u64| index.is_none_or(|index| index == of);
         match observees {
             Observees::Lanes | Observees::Circuits | Observees::Streams => {
@@ -19,7 +20,7 @@ impl Relay {
             Observees::Channels => {
                 for (link, carrier) in self.carriers.iter().filter(|(link, _)| is_wanted(index_of(*link))) {
                     let fields = self.core.channel_fields(link, carrier.writable());
-                    fields.into_iter().for_each(|fields| snapshot.push(index_of(link), &fields));
+                    fields.into_iter().for_each(|fields| snapshot.push(time_ns, index_of(link), &fields));
                 }
             }
             Observees::Connections => {
@@ -42,16 +43,17 @@ impl Relay {
                         cells_in as u64,
                         cells_out as u64,
                     ];
-                    snapshot.push(index_of(link), &numbers.map(|n| i64::try_from(n).unwrap_or(i64::MAX)));
+                    let numbers = numbers.map(|n| i64::try_from(n).unwrap_or(i64::MAX));
+                    snapshot.push(time_ns, index_of(link), &numbers);
                 }
             }
             Observees::Shards => {
                 let shard = u64::from(self.core.shard().0);
                 if is_wanted(shard) {
-                    snapshot.push(shard, &shard_fields(&self.in_use(), self.core.slots_max()));
+                    snapshot.push(time_ns, shard, &shard_fields(&self.in_use(), self.core.slots_max()));
                 }
             }
         }
-        self.core.event(Event::Observed(Box::new(Observed { why: Why::Asked(request), at: now, snapshot })));
+        self.core.event(Event::Observed(Box::new(Observed { why: Why::Asked(request), snapshot })));
     }
 }

@@ -6,6 +6,7 @@ use super::flows::{extend, paired};
 use super::pairs::new_client;
 use heddle_proto::cell::relay::{DATA_LEN, RelayCommand};
 use heddle_relay::{Control, Event, Observed, Observees, Place, Why};
+use heddle_seam::time::Duration;
 
 /// The fields of each row that a look has, by the index of its observee.
 fn look(bench: &mut Bench, observees: Observees, index: Option<u64>) -> Vec<(u64, Vec<i64>)> {
@@ -94,7 +95,15 @@ fn a_place_forces_looks_while_somebody_wants_them() {
         bench.control(0, Control::Force { place, on: true });
     }
     client.send_to(&mut bench, 1, RelayCommand::DATA, 3, b"seen");
+    let at = bench.now;
+    // Where nothing more comes, they are told with the second.
+    assert_eq!(observed(&bench), []);
+    bench.pass(Duration::from_secs(1));
     let seen = observed(&bench);
+    assert!(
+        seen.iter().flat_map(|seen| seen.snapshot.rows()).all(|row| row.time_ns == at.as_nanos()),
+        "{seen:?}"
+    );
     let of = |place| seen.iter().filter(move |seen| seen.why == Why::Forced(place)).flat_map(rows);
     let away = of(Place::BeforePush).collect::<Vec<_>>();
     assert_eq!(away.len(), 1, "{away:?}");
@@ -106,4 +115,30 @@ fn a_place_forces_looks_while_somebody_wants_them() {
     bench.control(0, Control::Force { place: Place::BeforePush, on: false });
     client.send_to(&mut bench, 1, RelayCommand::DATA, 3, b"unseen");
     assert_eq!(observed(&bench), []);
+}
+
+/// Looks that are forced wait for more of them, and no longer than a hundredth of a second while there are some.
+#[test]
+fn what_is_forced_is_told_in_batches() {
+    let (mut bench, _) = paired(config(), &[2]);
+    let mut client = new_client(&mut bench);
+    extend(&mut bench, &mut client, 0, 2);
+    bench.control(0, Control::Force { place: Place::BeforePush, on: true });
+    bench.shards[0].events.clear();
+    let begun = bench.now;
+    for _ in 0..25 {
+        client.send_to(&mut bench, 1, RelayCommand::DATA, 3, b"one");
+        bench.pass(Duration::from_millis(1));
+    }
+    let times = |seen: &Observed| -> Vec<u64> {
+        seen.snapshot.rows().map(|row| (row.time_ns - begun.as_nanos()) / 1_000_000).collect()
+    };
+    let seen = observed(&bench);
+    assert_eq!(
+        seen.iter().map(times).collect::<Vec<_>>(),
+        [(0..=10).collect::<Vec<_>>(), (11..=21).collect()]
+    );
+    // What waits is told when nobody wants more.
+    bench.control(0, Control::Force { place: Place::BeforePush, on: false });
+    assert_eq!(times(&observed(&bench)[2]), [22, 23, 24]);
 }

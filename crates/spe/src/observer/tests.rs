@@ -6,7 +6,7 @@ fn load(wat: &str) -> Result<Observer, Refused> {
 }
 
 fn look(observer: &mut Observer, time_ns: u64, index: u64, fields: &[i64]) -> Result<Vec<i64>, Ended> {
-    observer.observe(Seen { time_ns, row: &Row { index, fields } }).map(<[i64]>::to_vec)
+    observer.observe(&Row { index, time_ns, fields }).map(<[i64]>::to_vec)
 }
 
 fn refusal(wat: &str) -> String {

@@ -51,8 +51,8 @@ pub fn watch(id: WatchId, observees: Observees) -> String {
 }
 
 /// An observee: `row  WATCH  TIME_NS  SHARD  INDEX  FIELD …`.
-pub fn row(lines: &mut String, id: WatchId, (shard, time_ns): (u16, u64), row: &Row<'_>) {
-    let _ = write!(lines, "row\t{}\t{time_ns}\t{shard}\t{}", id.0, row.index);
+pub fn row(lines: &mut String, id: WatchId, shard: u16, row: &Row<'_>) {
+    let _ = write!(lines, "row\t{}\t{}\t{shard}\t{}", id.0, row.time_ns, row.index);
     numbers(lines, row.fields);
 }
 

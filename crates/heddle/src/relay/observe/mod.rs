@@ -22,8 +22,7 @@ use heddle_net::{LoopHandle, NotTaken};
 use heddle_relay::{Control, Observed, Observees, Place, RelayLanguage, Why};
 use heddle_seam::stopwatch::Stopwatch;
 use heddle_spe::{
-    Collector, Observer, Request, Row, Seen, SeriesId, Snapshot, Unclear, Watch, WatchId, Watches, When,
-    Which,
+    Collector, Observer, Request, Row, SeriesId, Snapshot, Unclear, Watch, WatchId, Watches, When, Which,
 };
 use socket::ConnectionId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -238,8 +237,7 @@ impl Running {
         };
         for id in ids {
             let Some(watch) = self.watches.get(id).cloned() else { continue };
-            let time_ns = observed.at.as_nanos();
-            match self.lines(id, &watch, (shard, time_ns), &observed.snapshot) {
+            match self.lines(id, &watch, shard, &observed.snapshot) {
                 Ok(lines) => self.tell_watcher(id, &lines),
                 Err(why) => {
                     self.tell_watcher(id, &format!("ended\t{}\t{why}\n", id.0));
@@ -251,23 +249,16 @@ impl Running {
     }
 
     /// A snapshot as a watch has it, by its observer if it has one.
-    fn lines(
-        &mut self,
-        id: WatchId,
-        watch: &Watch,
-        (shard, time_ns): (u16, u64),
-        snapshot: &Snapshot,
-    ) -> Answer {
+    fn lines(&mut self, id: WatchId, watch: &Watch, shard: u16, snapshot: &Snapshot) -> Answer {
         let mut lines = String::new();
         let wanted =
             snapshot.rows().filter(|row: &Row<'_>| watch.index.is_none_or(|index| index == row.index));
         for row in wanted {
             match self.instances.get_mut(&id) {
-                None => lines::row(&mut lines, id, (shard, time_ns), &row),
+                None => lines::row(&mut lines, id, shard, &row),
                 Some(observer) => {
-                    let record =
-                        observer.observe(Seen { time_ns, row: &row }).map_err(|why| why.to_string())?;
-                    lines::record(&mut lines, id, (shard, time_ns), record);
+                    let record = observer.observe(&row).map_err(|why| why.to_string())?;
+                    lines::record(&mut lines, id, (shard, row.time_ns), record);
                 }
             }
         }
