@@ -14,7 +14,7 @@ pub(crate) mod pings;
 pub(crate) mod proof;
 mod serve;
 pub(crate) mod setup;
-mod silence;
+pub(crate) mod silence;
 pub(crate) mod stamps;
 pub(crate) mod state;
 pub(crate) mod timers;
