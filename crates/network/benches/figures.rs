@@ -5,11 +5,11 @@
 // What the tests share has what they need, and their own modules have the tests' imports.
 #![allow(dead_code, unused_imports, reason = "of use to the tests alone")]
 
-#[path = "../tests/datagrams/exit_by_round_trip.rs"]
+#[path = "../tests/networks/datagrams/exit_by_round_trip.rs"]
 mod exit_by_round_trip;
-#[path = "../tests/upgraded/lossy.rs"]
+#[path = "../tests/networks/upgraded/lossy.rs"]
 mod lossy;
-#[path = "../tests/upgraded/transport.rs"]
+#[path = "../tests/networks/upgraded/transport.rs"]
 mod transport;
 
 use exit_by_round_trip::{ALL_COUNTRIES, Attack, Cells, Guess, RELAYS_COUNTRIES, success};

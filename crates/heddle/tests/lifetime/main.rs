@@ -205,7 +205,7 @@ fn hup_costs_no_circuit() {
 }
 
 /// That it also uses its rate is shown in virtual time, where no other test takes the processor
-/// (`crates/network/tests/rates.rs`).
+/// (`crates/network/tests/networks/rates.rs`).
 #[test]
 fn a_relay_keeps_to_its_rate() {
     let lab = lab();

@@ -1,6 +1,6 @@
 //! What is particular to a QUIC connection for each circuit.
 
-use crate::{LONG, MB, Transport, find_each_other, is_over, ready};
+use super::{LONG, MB, Transport, find_each_other, is_over, ready};
 use heddle_client::ExchangeState;
 use heddle_netem::{DirectionOptions, Loss};
 use heddle_network::{Plan, download, pattern_sha256};

@@ -1,6 +1,6 @@
 //! What holds over QUIC, over tcp-dtls, over tcp-esp and over sctp-dtls alike.
 
-use crate::{LONG, MB, Transport, ended, find_each_other, is_over, ready, transfer};
+use super::{LONG, MB, Transport, ended, find_each_other, is_over, ready, transfer};
 use core::net::SocketAddr;
 use heddle_client::{ExchangeState, Handshake, Hop, OnionProxy, ProxyEvent};
 use heddle_netem::{DirectionOptions, Jitter, Loss, Rate, Reorder};

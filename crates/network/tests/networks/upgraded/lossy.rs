@@ -1,6 +1,6 @@
 //! How long circuits take to be built where many datagrams are lost, but not all.
 
-use crate::{Transport, find_each_other};
+use super::{Transport, find_each_other};
 use heddle_client::{CircuitNumber, OnionProxy, ProxyEvent};
 use heddle_network::{Net, Plan};
 use heddle_seam::time::Duration;

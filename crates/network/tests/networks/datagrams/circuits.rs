@@ -1,6 +1,6 @@
 //! Relays on the way neither repeat nor reorder, and the client and the exit have a TCP connection with each other.
 
-use crate::transport::Transport;
+use super::transport::Transport;
 use heddle_client::{ExchangeState, OnionProxy};
 use heddle_network::{Net, Plan, download, pattern_sha256, upload};
 use heddle_proto::cell::stream::EndReason;

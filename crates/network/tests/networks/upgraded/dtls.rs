@@ -1,6 +1,6 @@
 //! What is particular to tcp-dtls.
 
-use crate::{MB, Transport, ready, transfer};
+use super::{MB, Transport, ready, transfer};
 use heddle_network::Plan;
 
 #[test]

@@ -90,7 +90,7 @@ fn another_process_sees_the_same() {
     }
     let program = std::env::current_exe().unwrap();
     let mut child = std::process::Command::new(program);
-    child.args(["--exact", "another_process_sees_the_same", "--nocapture"]).env(ASKED, "1");
+    child.args(["--exact", "bootstrap::another_process_sees_the_same", "--nocapture"]).env(ASKED, "1");
     let output = child.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(said.contains(&format!("hash {ours}")), "{ours} here, and there {said}");

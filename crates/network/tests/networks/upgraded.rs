@@ -5,7 +5,7 @@ mod dtls;
 mod lossy;
 mod oracle;
 mod per_circuit;
-mod transport;
+pub mod transport;
 
 use heddle_client::{CircuitNumber, ExchangeState, ExchangeStatus};
 use heddle_network::{Net, download, pattern_sha256, upload};

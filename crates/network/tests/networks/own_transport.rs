@@ -2,7 +2,7 @@
 
 // The relay's own tests want more of it.
 #[allow(dead_code, reason = "of use to the relay's tests")]
-#[path = "../../relay/tests/relay/pipe.rs"]
+#[path = "../../../relay/tests/relay/pipe.rs"]
 mod pipe;
 
 use heddle_client::ExchangeState;

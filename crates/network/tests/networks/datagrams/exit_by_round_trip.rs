@@ -6,7 +6,7 @@
 //! when datagrams with cells pass between it and the middle. It takes the shortest time between the first cell after a
 //! pause and the first cell that comes back that it sees a few times.
 
-use crate::transport::Transport;
+use super::transport::Transport;
 use heddle_client::ExchangeState;
 use heddle_network::{Net, Plan, upload};
 use heddle_seam::rng::{Rng, Seed};

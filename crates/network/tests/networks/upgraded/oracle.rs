@@ -1,7 +1,7 @@
 //! An exit that sends beyond its windows and watches what becomes of the circuit: can it tell whether the guard, which
 //! it does not know, is upgraded?
 
-use crate::{MB, Transport, find_each_other};
+use super::{MB, Transport, find_each_other};
 use heddle_network::{Net, Plan, download};
 use heddle_proto::params::NetworkParams;
 use heddle_relay::Control;
