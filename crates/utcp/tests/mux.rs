@@ -592,3 +592,57 @@ fn ten_thousand_flows_are_small() {
     pair.run_until(Instant::from_nanos(10 * S));
     assert!(pair.ends.iter().all(Mux::is_empty));
 }
+
+/// One that opens too many flows waits with the rest, and has each of them in the end.
+#[test]
+fn what_opens_or_ends_too_many_flows_is_dropped_and_taken_when_it_is_repeated() {
+    let mut pair = Pair::new(wire(10, 0.0), MuxOptions::default(), 1);
+    // Ends of 65,534 flows that nobody has heard of: the peer may open two more at once.
+    let ends: Vec<u8> =
+        (0..65_534u32).flat_map(|port| [&[0x90], &port.to_be_bytes()[1..], &[1]].concat()).collect();
+    ends.chunks(1400).for_each(|datagram| pair.deliver(1, datagram).expect("well formed"));
+    let opening = |port: u32| [&[0xc0], &port.to_be_bytes()[1..], &[0, 0, 0, 0, 0, 0, 0, 9, 0]].concat();
+    for port in 65_534..65_540 {
+        pair.deliver(1, &opening(port)).expect("well formed");
+    }
+    assert_eq!(pair.ends[1].len(), 2);
+    pair.now = pair.now.plus_ns(S);
+    // What was taken is known, and what was dropped is opened now.
+    for port in (65_534..65_540).rev() {
+        pair.deliver(1, &opening(port)).expect("well formed");
+    }
+    assert_eq!(pair.ends[1].len(), 6);
+}
+
+/// Without a window nobody asks which flows' time-outs have grown, so none is remembered when it has ended.
+#[test]
+fn flows_that_timed_out_and_ended_leave_nothing() {
+    let mut pair = Pair::new(wire(10, 0.0), MuxOptions::default(), 1);
+    let mut datagram = Vec::new();
+    let mut heaps = Vec::new();
+    for _ in 0..4 {
+        let ids: Vec<FlowId> = (0..2_000).map(|_| pair.ends[0].open(pair.now).expect("a port id")).collect();
+        for id in &ids {
+            pair.ends[0].write(*id, &cells(1, 0));
+        }
+        // What the other end answers is lost until the flows end.
+        let mut give = |pair: &mut Pair| {
+            while pair.ends[0].poll_datagram(pair.now, &mut datagram).is_some() {
+                pair.deliver(1, &core::mem::take(&mut datagram)).expect("an honest peer");
+            }
+            while pair.ends[1].poll_datagram(pair.now, &mut datagram).is_some() {}
+            datagram.clear();
+        };
+        give(&mut pair);
+        for _ in 0..40 {
+            pair.now = pair.now.plus_ns(S / 4);
+            pair.ends.iter_mut().for_each(|end| end.handle_timeout(pair.now));
+            give(&mut pair);
+        }
+        ids.iter().for_each(|id| pair.ends[0].reset(pair.now, *id, 1));
+        pair.run_until(pair.now.plus_ns(20 * S));
+        assert!(pair.ends.iter().all(Mux::is_empty));
+        heaps.push(pair.ends.iter().map(Mux::heap_bytes).sum::<usize>());
+    }
+    assert!(heaps[3] < heaps[0] + 4_000, "{heaps:?}");
+}

@@ -16,8 +16,7 @@ use heddle_spe::Snapshot;
 use probe::probe;
 use slotmap::{Key, KeyData};
 
-/// How many observations of a place wait to be told, and for how long while there are more. When there are none, they
-/// wait for the end of the second at most.
+/// How many observations of a place wait to be told, and for how long.
 const FORCED_ROWS_MAX: usize = 256;
 const FORCED_WAIT: Duration = Duration::from_millis(10);
 
@@ -46,6 +45,13 @@ impl Core {
             forced.places.push(ForcedPlace { place, snapshot, since: self.now });
         }
         self.forced = Some(forced).filter(|forced| !forced.places.is_empty());
+    }
+
+    /// When what places have forced is told at the latest.
+    #[inline]
+    pub(super) fn forced_due(&self) -> Option<Instant> {
+        let waiting = self.forced.as_ref()?.places.iter().filter(|of| !of.snapshot.is_empty());
+        waiting.map(|of| of.since + FORCED_WAIT).min()
     }
 
     /// Says what places have forced since this was last called.
@@ -113,7 +119,7 @@ impl Core {
             of.since = now;
         }
         of.snapshot.push(now.as_nanos(), index, fields);
-        if of.snapshot.len() >= FORCED_ROWS_MAX || now.since(of.since) >= FORCED_WAIT {
+        if of.snapshot.len() >= FORCED_ROWS_MAX {
             self.tell_place(place);
         }
     }

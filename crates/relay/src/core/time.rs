@@ -10,24 +10,35 @@ impl Core {
         let unread = self.streams.has_unread().then_some(self.now);
         let late = self.jobs.next_late();
         let session = self.sessions.next_timeout();
-        [self.rates.waiting_until(), self.runs.next(), self.streams.next_wake(), session, unread, late]
-            .into_iter()
-            .flatten()
-            .min()
+        let forced = self.forced_due();
+        [
+            self.rates.waiting_until(),
+            self.runs.next(),
+            self.streams.next_wake(),
+            session,
+            unread,
+            late,
+            forced,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
-    /// Streams that waited go on, and onionskins wait no longer than they may.
+    /// Streams that waited go on, onionskins wait no longer than they may, and what was forced at places is told.
     pub fn on_timeout(&mut self) {
         self.refuse_late_onionskins();
         self.list_for_run();
         self.wake_streams();
         self.wake_sessions();
         self.go_on_reading();
+        if self.forced_due().is_some_and(|due| due <= self.now) {
+            self.tell_forced();
+        }
     }
 
-    /// Once a second: what took too long ends, and what was forced at places is told.
+    /// Once a second: what took too long ends.
     pub fn on_tick(&mut self) {
-        self.tell_forced();
         self.drop_late_leftovers();
         self.forget_who_waited();
         self.end_late_connects();

@@ -105,7 +105,7 @@ impl<S: Spread> Flows<S> {
             ours_max,
             theirs: 0,
             theirs_max: theirs_max.saturating_add(theirs_max / 4 + SLACK_FLOWS),
-            seen: UsedNumbers::default(),
+            seen: UsedNumbers::new(theirs_max as usize),
             is_room_news: true,
         }
     }

@@ -5,7 +5,7 @@
 //! 2. [`open`](Mux::open), [`write`](Mux::write), [`read`](Mux::read), [`reset`](Mux::reset) as the application likes.
 //! 3. [`poll_datagram`](Mux::poll_datagram) until it gives nothing, then [`poll_timeout`](Mux::poll_timeout).
 //!
-//! Bounds: flows of the peer by `flows_max`, bytes by the pool and by each flow's windows, resets by their module's
+//! Bounds: flows of the peer by `flows_max`, how fast it opens them by `openings`, bytes by the pool and by each flow's windows, resets by their module's
 //! constants, and answers to the peer's by a constant here.
 
 mod outgoing;
@@ -142,12 +142,12 @@ impl Mux {
     pub fn new(options: MuxOptions, pool: BufferPool) -> Self {
         Mux {
             flow_options: Arc::new(options.flow_options()),
+            openings: Openings::new(options.flows_max),
             options,
             pool,
             flows: BTreeMap::new(),
             theirs: 0,
             next_port: 0,
-            openings: Openings::new(),
             ready: VecDeque::new(),
             window: None,
             owing: Vec::new(),

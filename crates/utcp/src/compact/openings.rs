@@ -21,8 +21,9 @@ pub(super) struct Openings {
 }
 
 impl Openings {
-    pub fn new() -> Self {
-        Openings { used: UsedNumbers::default(), left: AT_ONCE, reckoned_to: Instant::ZERO }
+    /// None yet, of a peer that may have so many flows.
+    pub fn new(flows_max: usize) -> Self {
+        Openings { used: UsedNumbers::new(flows_max), left: AT_ONCE, reckoned_to: Instant::ZERO }
     }
 
     /// Whether the peer used a port id.
@@ -59,7 +60,7 @@ mod tests {
 
     #[test]
     fn a_peer_opens_so_many_at_once_and_in_a_second() {
-        let mut openings = Openings::new();
+        let mut openings = Openings::new(1 << 16);
         let mut port = 0;
         let mut open = |now_s: u64, tried: u64| {
             let now = Instant::from_nanos(now_s * S);

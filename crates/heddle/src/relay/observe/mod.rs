@@ -37,7 +37,7 @@ use times::{Keeper, SERIES, Since};
 
 /// The socket's name in the `DataDirectory`.
 pub const SOCKET: &str = "observe.sock";
-/// What may wait to be told here. Each snapshot has 800 KiB at most, so that 64 of them have 50 MiB; what does not fit
+/// What may wait to be told here. Each snapshot has 832 KiB at most, so that 64 of them have 52 MiB; what does not fit
 /// is dropped.
 const TOLD_MAX: usize = 64;
 /// Observers that are loaded at once. Each has its module, and an instance with memory of a mebibyte at most for each

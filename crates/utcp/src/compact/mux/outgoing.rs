@@ -173,7 +173,8 @@ impl Mux {
                 let was_backed_off = flow.connection.is_backed_off();
                 flow.connection.handle_timeout(now);
                 self.has_expired |= flow.connection.expiries() > expiries;
-                if flow.connection.is_backed_off() && !was_backed_off {
+                // Without a window nothing ends them but each flow's own acknowledgements.
+                if self.window.is_some() && flow.connection.is_backed_off() && !was_backed_off {
                     self.backed_off.push(id);
                 }
                 self.account(now, id);
