@@ -5,8 +5,8 @@
 //! 2. [`open`](Mux::open), [`write`](Mux::write), [`read`](Mux::read), [`reset`](Mux::reset) as the application likes.
 //! 3. [`poll_datagram`](Mux::poll_datagram) until it gives nothing, then [`poll_timeout`](Mux::poll_timeout).
 //!
-//! Bounds: flows of the peer by `flows_max`, how fast it opens them by `openings`, bytes by the pool and by each flow's windows, resets by their module's
-//! constants, and answers to the peer's by a constant here.
+//! Bounds: flows of the peer by `flows_max`, how fast it opens them by `openings`, bytes by the pool and by each flow's
+//! windows, resets by their module's constants, and answers to the peer's by a constant here.
 
 mod outgoing;
 
