@@ -10,9 +10,9 @@ const AHEAD_MAX: u64 = 1 << 16;
 const WORD: u64 = u64::BITS as u64;
 
 /// A number is looked up in no time, and noted in that of the words that it is ahead, in whatever order a peer chooses.
-/// Twice as many numbers are kept as one may be ahead, on the heap in 16 KiB at most. What is further behind the highest
-/// counts as used, whether it was or not: whoever opens a flow repeats it until it is heard, and does not open so many
-/// others meanwhile.
+/// Twice as many numbers are kept as one may be ahead, on the heap in 16 KiB at most. What is further behind the
+/// highest counts as used, whether it was or not: whoever opens a flow repeats it until it is heard, and does not open
+/// so many others meanwhile.
 #[derive(Clone, Debug)]
 pub struct UsedNumbers {
     ahead_max: u64,

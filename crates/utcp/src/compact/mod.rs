@@ -44,8 +44,8 @@
 //!   numbers need not be random.
 //! - R is believed whatever its number, because nobody else can send one, and repeated until it is answered, because
 //!   nothing else would tell the peer of an idle flow.
-//! - A peer that opens more than 65,536 flows at once, or 5,000 a second in the long run, has the rest dropped, like one
-//!   that ends flows which nobody has heard of. It repeats them.
+//! - A peer that opens more than 65,536 flows at once, or 5,000 a second in the long run, has the rest dropped, and so
+//!   has one that ends flows which nobody has heard of. It repeats them.
 //! - R leaves in datagrams without payload, so that their [`Content`] says how long they are to be.
 //! - What still comes of a flow that was reset is acknowledged for about a time-out, with a window of one unit, and so
 //!   is what came and was not acknowledged before the reset: its sender counts it in flight until then.

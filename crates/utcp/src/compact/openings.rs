@@ -5,8 +5,8 @@ use crate::time::{Instant, S};
 use crate::used::UsedNumbers;
 
 /// How many a peer may open, or end unheard of, at once and in each second: as many as there may be at one time, and
-/// more than two relays make circuits, for a few hundredths of a processor's time. What is more is dropped, and an honest
-/// peer repeats it.
+/// more than two relays make circuits, for a few hundredths of a processor's time. What is more is dropped, and an
+/// honest peer repeats it.
 const AT_ONCE: u64 = 1 << 16;
 const PER_S: u64 = 5_000;
 const NS_PER_OPENING: u64 = S / PER_S;
