@@ -6,7 +6,8 @@
 //!
 //! 1. Shard A asks the owner of the directory, shard 0, which shard has a channel to the relay.
 //! 2. The owner names the shard that has one or is dialling; else it names A itself.
-//! 3. If a channel to the relay has opened at A meanwhile, A goes on by itself. Else it opens a lane to that shard B with `Crossed::Create`; B goes on as after EXTEND2.
+//! 3. If a channel to the relay has opened at A meanwhile, A goes on by itself. Else it opens a lane to that shard B
+//!    with `Crossed::Create`; B goes on as after EXTEND2.
 //! 4. Each side sends a few dozen cells at most on a lane (`table/credit.rs`) before it is granted more,
 //!    so a ring of (lanes × window) cells never overflows and never holds back another lane.
 
