@@ -43,3 +43,19 @@ fn transfer(net: &mut Net, circuit: CircuitNumber, bytes: u64) {
     let status = net.await_status(up, LONG, |status| status.received_bytes == 32);
     assert_eq!(status.received_head, pattern_sha256(bytes), "{status:?}");
 }
+
+/// Ends circuits, and lets relays hear of it.
+fn close_all(net: &mut Net, circuits: impl IntoIterator<Item = CircuitNumber>) {
+    for circuit in circuits {
+        net.proxy(|proxy| proxy.close_circuit(circuit));
+    }
+    net.sim.run_for(Duration::from_secs(2));
+}
+
+/// Relays of so many shards have no circuits, and nothing waits in them.
+fn assert_unused(net: &mut Net, shards: &[usize]) {
+    for (relay, count) in shards.iter().enumerate() {
+        assert!((0..*count).all(|shard| net.circuits(relay, shard) == 0), "{shards:?}");
+        assert_eq!(net.queued_cells(relay), 0, "{shards:?}");
+    }
+}

@@ -23,15 +23,8 @@ const FORCED_WAIT: Duration = Duration::from_millis(10);
 /// What is forced at places, if anything is.
 #[derive(Debug, Default)]
 pub(super) struct Forced {
-    places: Vec<ForcedPlace>,
-}
-
-#[derive(Debug)]
-struct ForcedPlace {
-    place: Place,
-    /// What nobody was told of, and since when it waits.
-    snapshot: Snapshot,
-    since: Instant,
+    /// With what nobody was told of.
+    places: Vec<(Place, Snapshot)>,
 }
 
 impl Core {
@@ -39,10 +32,9 @@ impl Core {
     pub fn force(&mut self, place: Place, on: bool) {
         self.tell_forced();
         let mut forced = self.forced.take().unwrap_or_default();
-        forced.places.retain(|of| of.place != place);
+        forced.places.retain(|(other, _)| *other != place);
         if on {
-            let snapshot = Snapshot::of(place.observees().family());
-            forced.places.push(ForcedPlace { place, snapshot, since: self.now });
+            forced.places.push((place, Snapshot::of(place.observees().family())));
         }
         self.forced = Some(forced).filter(|forced| !forced.places.is_empty());
     }
@@ -50,8 +42,8 @@ impl Core {
     /// When what places have forced is told at the latest.
     #[inline]
     pub(super) fn forced_due(&self) -> Option<Instant> {
-        let waiting = self.forced.as_ref()?.places.iter().filter(|of| !of.snapshot.is_empty());
-        waiting.map(|of| of.since + FORCED_WAIT).min()
+        let eldest = self.forced.as_ref()?.places.iter().filter_map(|(_, snapshot)| snapshot.rows().next());
+        eldest.map(|row| Instant::from_nanos(row.time_ns) + FORCED_WAIT).min()
     }
 
     /// Says what places have forced since this was last called.
@@ -62,14 +54,14 @@ impl Core {
     }
 
     fn tell_place(&mut self, place: Place) {
-        let Some(of) = self.forced_at(place).filter(|of| !of.snapshot.is_empty()) else { return };
-        let empty = Snapshot::of(place.observees().family());
-        let snapshot = core::mem::replace(&mut of.snapshot, empty);
+        let Some(waiting) = self.forced_at(place).filter(|waiting| !waiting.is_empty()) else { return };
+        let snapshot = core::mem::replace(waiting, Snapshot::of(place.observees().family()));
         self.event(Event::Observed(Box::new(Observed { why: Why::Forced(place), snapshot })));
     }
 
-    fn forced_at(&mut self, place: Place) -> Option<&mut ForcedPlace> {
-        self.forced.as_mut()?.places.iter_mut().find(|of| of.place == place)
+    fn forced_at(&mut self, place: Place) -> Option<&mut Snapshot> {
+        let places = &mut self.forced.as_mut()?.places;
+        places.iter_mut().find(|(other, _)| *other == place).map(|(_, snapshot)| snapshot)
     }
 
     /// A cell is about to be queued on a lane.
@@ -108,18 +100,15 @@ impl Core {
     #[inline]
     fn is_forced(&self, place: Place) -> bool {
         let forced = self.forced.as_ref();
-        forced.is_some_and(|forced| forced.places.iter().any(|of| of.place == place))
+        forced.is_some_and(|forced| forced.places.iter().any(|(other, _)| *other == place))
     }
 
     #[cold]
     fn note_forced(&mut self, place: Place, index: u64, fields: &[i64]) {
-        let now = self.now;
-        let Some(of) = self.forced_at(place) else { return };
-        if of.snapshot.is_empty() {
-            of.since = now;
-        }
-        of.snapshot.push(now.as_nanos(), index, fields);
-        if of.snapshot.len() >= FORCED_ROWS_MAX {
+        let time_ns = self.now.as_nanos();
+        let Some(waiting) = self.forced_at(place) else { return };
+        waiting.push(time_ns, index, fields);
+        if waiting.len() >= FORCED_ROWS_MAX {
             self.tell_place(place);
         }
     }
@@ -163,10 +152,9 @@ impl Core {
     }
 
     fn observe_lane(&self, key: CircuitKey, side: Side, snapshot: &mut Snapshot) {
-        let fields = self.lane_fields(key, side);
-        fields
-            .into_iter()
-            .for_each(|fields| snapshot.push(self.now.as_nanos(), lane_index(key, side), &fields));
+        if let Some(fields) = self.lane_fields(key, side) {
+            snapshot.push(self.now.as_nanos(), lane_index(key, side), &fields);
+        }
     }
 
     fn observe_circuit(&self, key: CircuitKey, snapshot: &mut Snapshot) {

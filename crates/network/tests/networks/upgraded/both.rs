@@ -1,6 +1,8 @@
 //! What holds over QUIC, over tcp-dtls, over tcp-esp and over sctp-dtls alike.
 
-use super::{LONG, MB, Transport, ended, find_each_other, is_over, ready, transfer};
+use super::{
+    LONG, MB, Transport, assert_unused, close_all, ended, find_each_other, is_over, ready, transfer,
+};
 use core::net::SocketAddr;
 use heddle_client::{ExchangeState, Handshake, Hop, OnionProxy, ProxyEvent};
 use heddle_netem::{DirectionOptions, Jitter, Loss, Rate, Reorder};
@@ -82,14 +84,8 @@ fn shards_form_pairs_and_carry_circuits_across(over: Transport) {
         let after = over.cells_out(&mut net, 2);
         let [tls, datagrams] = [after[0] - before[0], after[1] - before[1]];
         assert!(datagrams > MB / 509 && tls == 0, "{shards:?}: {tls} and {datagrams} cells");
-        for circuit in circuits {
-            net.proxy(|proxy| proxy.close_circuit(circuit));
-        }
-        net.sim.run_for(Duration::from_secs(2));
-        for (relay, shards) in shards.iter().enumerate() {
-            assert!((0..*shards).all(|shard| net.circuits(relay, shard) == 0), "{shards:?}");
-            assert_eq!(net.queued_cells(relay), 0, "{shards:?}");
-        }
+        close_all(&mut net, circuits);
+        assert_unused(&mut net, &shards);
     }
 }
 

@@ -1,6 +1,6 @@
 //! What is particular to a QUIC connection for each circuit.
 
-use super::{LONG, MB, Transport, find_each_other, is_over, ready};
+use super::{LONG, MB, Transport, assert_unused, close_all, find_each_other, is_over, ready};
 use heddle_client::ExchangeState;
 use heddle_netem::{DirectionOptions, Loss};
 use heddle_network::{Plan, download, pattern_sha256};
@@ -33,15 +33,9 @@ fn circuits_of_several_shards_go_over_connections_of_their_own() {
             assert_eq!(status.received_sha256, pattern_sha256(MB / 8), "{shards:?}");
         }
         assert!(net.cells_out_over(1, per_circuit().name()) - before > MB / 509, "{shards:?}");
-        for circuit in circuits {
-            net.proxy(|proxy| proxy.close_circuit(circuit));
-        }
-        net.sim.run_for(Duration::from_secs(2));
+        close_all(&mut net, circuits);
     }
-    for (relay, shards) in shards.iter().enumerate() {
-        assert!((0..*shards).all(|shard| net.circuits(relay, shard) == 0), "{shards:?}");
-        assert_eq!(net.queued_cells(relay), 0, "{shards:?}");
-    }
+    assert_unused(&mut net, &shards);
 }
 
 #[test]
