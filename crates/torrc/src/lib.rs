@@ -206,13 +206,11 @@ impl Resolved {
                 self.values.get(name).and_then(|values| values.last()).map_or(last, |value| &value.place);
             TorrcError::at(place, format!("{name}: {reason}"))
         })?;
-        if options.contact_info.is_none() {
-            self.warnings.push(Warning {
-                place: last.clone(),
-                option: "ContactInfo".to_owned(),
-                text: "it is not set; set it so that you can be told when your relay misbehaves".to_owned(),
-            });
-        }
+        self.warnings.extend(missing(&options).map(|(option, text)| Warning {
+            place: last.clone(),
+            option: option.to_owned(),
+            text: text.to_owned(),
+        }));
         Ok((options, self.warnings))
     }
 
@@ -226,6 +224,20 @@ impl Resolved {
             options.bandwidth_burst = options.bandwidth_burst.max(relay_max);
         }
     }
+}
+
+/// What a relay can do without, but an operator hardly meant to leave out: the option, and why it matters.
+fn missing(options: &Options) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let contact = options.contact_info.is_none().then_some((
+        "ContactInfo",
+        "it is not set; set it so that you can be told when your relay misbehaves",
+    ));
+    let authority = options.authorities().next().is_none().then_some((
+        "DirAuthority",
+        "there is none, and the public network's are not built in, so the relay asks nobody for a consensus and \
+         publishes nowhere; add the lines of your network",
+    ));
+    contact.into_iter().chain(authority)
 }
 
 /// Puts an option's values into the options. The first of several equal warnings is enough. A value

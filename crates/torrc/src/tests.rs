@@ -33,8 +33,12 @@ fn error(lines: &str) -> String {
     load(&text).expect_err(lines)
 }
 
+/// What no relay should be without, so that a test sees the warnings alone that it is about.
+const COMPLETE: &str = "ORPort 9001\nContactInfo x\nDirAuthority orport=5000 \
+    v3ident=0123456789ABCDEF0123456789ABCDEF01234567 127.0.0.1:7000 FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF0001\n";
+
 fn warnings(lines: &str) -> Vec<String> {
-    let text = format!("{lines}\nORPort 9001\nContactInfo x\n");
+    let text = format!("{lines}\n{COMPLETE}");
     load(&text).unwrap_or_else(|error| panic!("{lines}: {error}")).1
 }
 
@@ -222,8 +226,7 @@ fn metrics_are_local_and_for_nobody_by_default() {
 fn lines_replace_append_and_clear() {
     let directory = tempfile::tempdir().unwrap();
     let (below, above) = (directory.path().join("below"), directory.path().join("above"));
-    fs::write(&below, "ORPort 9001\nContactInfo x\nLog notice stdout\nNickname a\nMyFamily b\nUser u\n")
-        .unwrap();
+    fs::write(&below, format!("{COMPLETE}Log notice stdout\nNickname a\nMyFamily b\nUser u\n")).unwrap();
     fs::write(&above, "+Log info stderr\nNickname c\nMyFamily d\nMyFamily e\n/User\n").unwrap();
     let (options, warnings) = Torrc::load_layers(&[&below, &above]).unwrap();
     assert_eq!(options.log.len(), 2);
@@ -244,7 +247,7 @@ fn includes_follow_files_directories_and_patterns() {
     fs::write(at("one.conf"), "MyFamily one\n").unwrap();
     fs::write(at("two.conf"), "\n\nMyFamily two\n").unwrap();
     let main = format!(
-        "ORPort 9001\nContactInfo x\n%include {0}/d\n%include {0}/*.conf\n%include {0}/none*\n",
+        "{COMPLETE}%include {0}/d\n%include {0}/*.conf\n%include {0}/none*\n",
         directory.path().display()
     );
     fs::write(at("torrc"), main).unwrap();
@@ -369,6 +372,18 @@ fn what_is_not_supported_is_said_once() {
         "torrc:7: SocksPort: Heddle is a relay only and opens no SOCKS port; set it to 0",
     ];
     assert_eq!(said, expected);
+}
+
+#[test]
+fn a_relay_without_authorities_or_contact_is_told() {
+    let said = load("ORPort 9001\nNickname x\n").unwrap().1;
+    assert_eq!(said.len(), 2, "{said:?}");
+    assert!(said[0].starts_with("torrc: ContactInfo: it is not set"), "{said:?}");
+    assert!(said[1].starts_with("torrc: DirAuthority: there is none"), "{said:?}");
+    assert_eq!(warnings("Nickname x"), Vec::<String>::new());
+    // An alternative to the built-in ones is one.
+    let alternate = COMPLETE.replace("DirAuthority", "AlternateDirAuthority");
+    assert_eq!(load(&alternate).unwrap().1, Vec::<String>::new());
 }
 
 #[test]
