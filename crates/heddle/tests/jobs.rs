@@ -333,6 +333,8 @@ fn jobs_of_hyperqueue_give_what_one_run_gives_though_a_worker_is_killed() {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/hyperqueue_peer.py");
     let mut command = Command::new("unshare");
     command.args(ALONE).args([PYTHON, script, "jobs", "state"]).env("PYTHONPATH", &packages);
+    // Workers of HyperQueue leave directories of their sockets behind when they are ended.
+    command.env("TMPDIR", dir);
     let made = command.current_dir(dir).stdin(Stdio::null()).output().unwrap();
     let told = text(&made.stdout);
     assert!(made.status.success(), "{told}{}", text(&made.stderr));
