@@ -28,7 +28,7 @@ pub struct Setup<'a> {
     pub options: &'a Options,
     /// The program and its version, for the descriptor.
     pub platform: &'a str,
-    /// Where the ORPort is reached from outside.
+    /// Where the ORPort is reached from outside, with 0.0.0.0 for an address that authorities are to tell.
     pub advertised: Vec<SocketAddr>,
     pub shards: u16,
     /// Bytes that the queues of all shards may take.
@@ -40,9 +40,9 @@ pub struct Setup<'a> {
 }
 
 impl Setup<'_> {
-    /// The addresses that the descriptor and NETINFO name.
+    /// The addresses that the descriptor and NETINFO name, as far as they are known.
     pub(crate) fn addrs(&self) -> Vec<IpAddr> {
-        self.advertised.iter().map(SocketAddr::ip).collect()
+        self.advertised.iter().map(SocketAddr::ip).filter(|addr| !addr.is_unspecified()).collect()
     }
 
     /// What a shard is told, but for its number: its part of memory and of what is bounded, and rates that all shards
@@ -108,6 +108,8 @@ impl Setup<'_> {
             publish: options.publish_server_descriptor,
             offline_master_key: options.offline_master_key,
             exit_policy: options.exit_policy(&self.addrs()),
+            exit_rejects_own: options.exit_policy_reject_private
+                || options.exit_policy_reject_local_interfaces,
             bandwidth_rate,
             bandwidth_burst,
             max_advertised_bandwidth: options.max_advertised_bandwidth,

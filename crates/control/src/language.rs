@@ -1,7 +1,9 @@
 //! What a control plane is told and wants beside bytes.
 
 use core::convert::Infallible;
+use core::net::IpAddr;
 use heddle_dir::consensus::RelayFlags;
+use heddle_proto::ids::RsaId;
 use heddle_relay::{Control, Event, RelayStats};
 use heddle_seam::language::Language;
 
@@ -23,6 +25,8 @@ pub enum Told {
     Reachable,
     /// A reachability probe failed.
     ProbeFailed,
+    /// A relay that we dialled at an address sees ours so.
+    OurAddress { ours: IpAddr, by: RsaId, at: IpAddr },
     /// Memory was short, and circuits with so many cells were closed.
     MemoryPressure { freed_cells: u32 },
     /// All that the relay's sockets have carried so far.
@@ -46,6 +50,7 @@ impl Told {
         match event {
             Event::Reachable => Ok(Told::Reachable),
             Event::ProbeFailed => Ok(Told::ProbeFailed),
+            Event::OurAddress { ours, by, at } => Ok(Told::OurAddress { ours, by: by.rsa, at }),
             Event::MemoryPressure { freed_cells } => Ok(Told::MemoryPressure { freed_cells }),
             Event::Stats(stats) => Ok(Told::Stats { shard, stats }),
             event => Err(event),

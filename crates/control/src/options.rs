@@ -15,7 +15,7 @@ pub struct ControlOptions {
     pub family: Vec<String>,
     /// The program and its version, for the descriptor.
     pub platform: String,
-    /// Where the ORPort is reached from outside.
+    /// Where the ORPort is reached from outside. 0.0.0.0 is an address that is not known: authorities tell it.
     pub advertised: Vec<SocketAddr>,
     /// `DirAuthority`.
     pub authorities: Vec<DirAuthority>,
@@ -31,6 +31,8 @@ pub struct ControlOptions {
     pub offline_master_key: bool,
     /// What the exit allows, once names can be resolved.
     pub exit_policy: ExitPolicy,
+    /// Whether it is to reject our own address too, once that is known.
+    pub exit_rejects_own: bool,
     /// `RelayBandwidthRate` or what stands for it, in bytes per second.
     pub bandwidth_rate: u64,
     /// `RelayBandwidthBurst` or what stands for it, in bytes.
@@ -64,6 +66,7 @@ impl ControlOptions {
             publish: true,
             offline_master_key: false,
             exit_policy: ExitPolicy::reject_all(),
+            exit_rejects_own: true,
             bandwidth_rate: 1 << 30,
             bandwidth_burst: 1 << 30,
             max_advertised_bandwidth: 1 << 30,

@@ -4,12 +4,14 @@
 //! 2. a round of fetches begins when a consensus is due, and what came of it goes to the shards ([`following`]);
 //! 3. keys and certificates are renewed when that is due ([`credentials`]), and what was carried is written down;
 //! 4. an exit whose name servers are not known has them looked for ([`name_servers`]);
-//! 5. while nobody has shown that our ORPort is reachable, a shard is asked to find out ([`reachability`]);
-//! 6. after that the descriptor is published when its schedule says so ([`publishing`]);
-//! 7. a shard that missed something is told all of it again.
+//! 5. where the machine does not know the address at which others reach it, an authority is asked ([`addresses`]);
+//! 6. while nobody has shown that our ORPort is reachable, a shard is asked to find out ([`reachability`]);
+//! 7. after that the descriptor is published when its schedule says so ([`publishing`]);
+//! 8. a shard that missed something is told all of it again.
 //!
 //! Each of these has its own state; this file wires them.
 
+mod addresses;
 mod credentials;
 mod following;
 mod name_servers;
@@ -26,11 +28,14 @@ use crate::exchanges::{Exchanges, Outcome};
 use crate::language::{ControlLanguage, Standing, Told, Wanted};
 use crate::metrics::MetricsPort;
 use crate::options::ControlOptions;
+use addresses::Addresses;
 use credentials::{Credentials, Renewed};
 use following::Following;
 use heddle_dir::bandwidth::BandwidthHistory;
 use heddle_dir::consensus::Consensus;
 use heddle_dir::files::Files;
+use heddle_proto::ids::RsaId;
+use heddle_proto::policy::ExitPolicy;
 use heddle_relay::Control;
 use heddle_seam::node::{Input, Node, Output, SocketId};
 use heddle_seam::rng::{Entropy, Rng};
@@ -40,6 +45,7 @@ use pressure::Pressure;
 use publishing::{Described, Publishing};
 use reachability::Reachability;
 use std::collections::{BTreeSet, VecDeque};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 const TICK: Duration = Duration::from_secs(1);
@@ -60,6 +66,7 @@ pub struct ControlPlane {
     files: Arc<dyn Files>,
     shards: u16,
     credentials: Credentials,
+    addresses: Addresses,
     following: Following,
     publishing: Publishing,
     reachability: Reachability,
@@ -102,6 +109,7 @@ impl ControlPlane {
             files,
             shards,
             credentials: Credentials::new(identity, &options, entropy),
+            addresses: Addresses::new(&options),
             following,
             publishing: Publishing::default(),
             reachability: Reachability::new(options.assume_reachable),
@@ -119,6 +127,7 @@ impl ControlPlane {
             wanted: VecDeque::new(),
             options,
         };
+        plane.credentials.set_addrs(plane.addresses.ips());
         plane.credentials.warn_of_master_key(now_unix_s);
         plane.standing.signing_expires_unix_s = plane.credentials.signing_expires_unix_s();
         plane.tell(|plane| plane.credentials.onion_keys());
@@ -168,6 +177,7 @@ impl ControlPlane {
             self.save();
         }
         self.wanted.extend(self.name_servers.look(now));
+        self.ask_address(now);
         if self.is_reached() {
             self.publish(now);
         } else {
@@ -218,9 +228,43 @@ impl ControlPlane {
         }
     }
 
+    fn ask_address(&mut self, now: Instant) {
+        let Some(consensus) = self.following.consensus() else { return };
+        self.wanted.extend(self.addresses.ask(now, consensus, &self.options.authorities, &mut self.rng));
+    }
+
+    /// A relay sees our address so. When that is news, all who name it or keep streams away from it hear it.
+    fn on_our_address(&mut self, ours: IpAddr, by: RsaId, at: IpAddr) {
+        let was_known = self.addresses.are_known();
+        if !self.addresses.on_seen(ours, by, at, &self.options.authorities) {
+            return;
+        }
+        self.credentials.set_addrs(self.addresses.ips());
+        self.tell(|plane| plane.credentials.transport());
+        let policy = self.exit_policy();
+        self.tell(|_| Some(Control::ExitPolicy(policy.clone())));
+        self.publishing.on_change();
+        // Who reached us at another address says nothing of this one.
+        if was_known {
+            self.reachability = Reachability::new(self.options.assume_reachable);
+        }
+    }
+
+    /// What exit streams may reach.
+    fn exit_policy(&self) -> ExitPolicy {
+        let policy = &self.options.exit_policy;
+        match self.addresses.learnt().filter(|_| self.options.exit_rejects_own) {
+            Some(ours) => policy.without(ours.into()),
+            None => policy.clone(),
+        }
+    }
+
     fn probe(&mut self, now: Instant) {
         let Some(consensus) = self.following.consensus() else { return };
-        let ourselves = self.credentials.target(&self.options.advertised);
+        if !self.addresses.are_known() {
+            return;
+        }
+        let ourselves = self.credentials.target(self.addresses.advertised());
         self.wanted.extend(self.reachability.probe(now, consensus, ourselves, &mut self.rng));
     }
 
@@ -230,6 +274,8 @@ impl ControlPlane {
         }
         let described = Described {
             options: &self.options,
+            advertised: self.addresses.advertised(),
+            exit_policy: &self.exit_policy(),
             keys: self.credentials.keys(),
             resolves: self.name_servers.are_known(),
             now_unix_s: self.clock.unix_s(now),
@@ -250,6 +296,7 @@ impl ControlPlane {
             Some(Control::Peers(peers)),
             self.credentials.onion_keys(),
             self.credentials.transport(),
+            self.addresses.learnt().map(|_| Control::ExitPolicy(self.exit_policy())),
         ];
         let controls = controls.into_iter().flatten();
         self.wanted.extend(controls.map(|control| Wanted::Tell { shard, control }));
@@ -259,6 +306,7 @@ impl ControlPlane {
         match told {
             Told::Reachable => self.reachability.on_reached(),
             Told::ProbeFailed => log::debug!("A reachability probe failed"),
+            Told::OurAddress { ours, by, at } => self.on_our_address(ours, by, at),
             Told::MemoryPressure { freed_cells } => {
                 self.standing.freed_cells += u64::from(freed_cells);
                 self.pressure.on_freed(now, freed_cells);

@@ -274,10 +274,21 @@ impl ExitPolicy {
     pub fn from_rules(rules: &[Rule]) -> Self {
         let mut expanded: Vec<NetRule> = rules.iter().flat_map(Rule::expand).collect();
         expanded.extend(Rule::all_ports(Action::Reject, Pattern::Any).expand());
-        drop_unreachable(&mut expanded);
-        drop_covered_by_earlier(&mut expanded);
-        drop_covered_by_later(&mut expanded);
-        Self { rules: expanded }
+        Self::simplified(expanded)
+    }
+
+    fn simplified(mut rules: Vec<NetRule>) -> Self {
+        drop_unreachable(&mut rules);
+        drop_covered_by_earlier(&mut rules);
+        drop_covered_by_later(&mut rules);
+        Self { rules }
+    }
+
+    /// The same policy, but that nothing at one more address may be reached.
+    pub fn without(&self, addr: IpAddr) -> Self {
+        let mut rules = Rule::all_ports(Action::Reject, Pattern::Net(Net::host(addr))).expand();
+        rules.extend_from_slice(&self.rules);
+        Self::simplified(rules)
     }
 
     /// Whether a stream to `ip` and `port` may be opened. Port 0 never may.

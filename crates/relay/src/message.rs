@@ -13,6 +13,7 @@ use heddle_proto::credit::CreditMessage;
 use heddle_proto::crypto::onionskin::OnionKeys;
 use heddle_proto::ids::{RelayIds, RsaId};
 use heddle_proto::params::NetworkParams;
+use heddle_proto::policy::ExitPolicy;
 use heddle_seam::node::ShardId;
 use std::sync::Arc;
 
@@ -29,6 +30,11 @@ pub enum Control {
     /// Find out whether our ORPort is reachable, by a circuit through `via` to ourselves. At least
     /// two different relays: none extends a circuit back to where it came from.
     ProbeReachability { via: Vec<ProbeHop>, ourselves: Target },
+    /// Find out how a directory authority sees our address, by a circuit to it alone: the channel tells
+    /// ([`Event::OurAddress`]). Nothing comes of it while there is a channel already, or a probe under way.
+    AskAddress { authority: ProbeHop },
+    /// What exit streams may reach from now on.
+    ExitPolicy(ExitPolicy),
     /// Say what was done and what waits: [`Event::Stats`] follows.
     Stats,
     /// Look at all of a family, or at the one of that index: [`Event::Observed`] follows, with the request's number.
@@ -42,7 +48,7 @@ pub enum Control {
     Shutdown,
 }
 
-/// A hop of a reachability probe: a relay of the consensus.
+/// A hop of a probe: a relay of the consensus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeHop {
     pub target: Target,
@@ -57,6 +63,8 @@ impl fmt::Debug for Control {
             Control::OnionKeys(_) => "OnionKeys",
             Control::Transport(_) => "Transport",
             Control::ProbeReachability { .. } => "ProbeReachability",
+            Control::AskAddress { .. } => "AskAddress",
+            Control::ExitPolicy(_) => "ExitPolicy",
             Control::Stats => "Stats",
             Control::Observe { .. } => "Observe",
             Control::Force { .. } => "Force",
@@ -84,8 +92,8 @@ pub enum Event {
         cells_in: u64,
         cells_out: u64,
     },
-    /// A peer told us how it sees our address (NETINFO).
-    OurAddress { ours: IpAddr, by: RelayIds },
+    /// A relay that we dialled at an address told us how it sees ours (NETINFO).
+    OurAddress { ours: IpAddr, by: RelayIds, at: IpAddr },
     /// Somebody else's channel to our ORPort carried our own probe.
     Reachable,
     /// A reachability probe failed; the control plane may try another relay.

@@ -237,7 +237,13 @@ fn missing(options: &Options) -> impl Iterator<Item = (&'static str, &'static st
         "there is none, and the public network's are not built in, so the relay asks nobody for a consensus and \
          publishes nowhere; add the lines of your network",
     ));
-    contact.into_iter().chain(authority)
+    let votes = options.authorities().any(|authority| authority.v3_ident.is_some());
+    let vote = (authority.is_none() && !votes).then_some((
+        "DirAuthority",
+        "none has a v3ident, without which nothing that it signs is believed, so the relay asks nobody for a consensus; \
+         copy the whole lines of your network",
+    ));
+    contact.into_iter().chain(authority).chain(vote)
 }
 
 /// Puts an option's values into the options. The first of several equal warnings is enough. A value

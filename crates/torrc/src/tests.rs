@@ -381,6 +381,10 @@ fn a_relay_without_authorities_or_contact_is_told() {
     assert!(said[0].starts_with("torrc: ContactInfo: it is not set"), "{said:?}");
     assert!(said[1].starts_with("torrc: DirAuthority: there is none"), "{said:?}");
     assert_eq!(warnings("Nickname x"), Vec::<String>::new());
+    // Nobody can sign a consensus.
+    let said = load(&COMPLETE.replace("v3ident=", "blubber=")).unwrap().1;
+    assert_eq!(said.len(), 2, "{said:?}");
+    assert!(said[1].starts_with("torrc: DirAuthority: none has a v3ident"), "{said:?}");
     // An alternative to the built-in ones is one.
     let alternate = COMPLETE.replace("DirAuthority", "AlternateDirAuthority");
     assert_eq!(load(&alternate).unwrap().1, Vec::<String>::new());

@@ -54,7 +54,7 @@ impl Credentials {
             keys: identity.keys,
             certs: identity.certs,
             entropy,
-            addrs: options.advertised.iter().map(SocketAddr::ip).collect(),
+            addrs: Vec::new(),
             padding: PaddingOptions::default(),
             offline_master_key: options.offline_master_key,
         }
@@ -114,6 +114,11 @@ impl Credentials {
                 self.keys.directory().display()
             );
         }
+    }
+
+    /// Takes what NETINFO names.
+    pub(crate) fn set_addrs(&mut self, addrs: Vec<IpAddr>) {
+        self.addrs = addrs;
     }
 
     /// Takes how channels are padded, and says whether that is another way than before.

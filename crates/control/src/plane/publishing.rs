@@ -32,6 +32,9 @@ struct Posting {
 /// What a descriptor is about, as it is now.
 pub(crate) struct Described<'a> {
     pub options: &'a ControlOptions,
+    /// Where we are reached, as far as that is known.
+    pub advertised: &'a [SocketAddr],
+    pub exit_policy: &'a ExitPolicy,
     pub keys: &'a RelayKeys,
     /// Whether names can be resolved, without which no relay is an exit.
     pub resolves: bool,
@@ -125,19 +128,19 @@ impl Described<'_> {
         }
     }
 
-    /// `None` without an IPv4 address, which every relay has.
+    /// `None` while our IPv4 address is not known.
     pub fn descriptor(&self) -> Option<DescriptorOptions> {
         let options = self.options;
-        let (ipv4, or_port) = options.advertised.iter().find_map(|addr| match addr {
+        let (ipv4, or_port) = self.advertised.iter().find_map(|addr| match addr {
             SocketAddr::V4(addr) => Some((*addr.ip(), addr.port())),
             SocketAddr::V6(_) => None,
         })?;
-        let ipv6_or_address = options.advertised.iter().find_map(|addr| match addr {
+        let ipv6_or_address = self.advertised.iter().find_map(|addr| match addr {
             SocketAddr::V4(_) => None,
             SocketAddr::V6(addr) => Some(*addr),
         });
         let nothing = ExitPolicy::reject_all();
-        let policy = if self.resolves { &options.exit_policy } else { &nothing };
+        let policy = if self.resolves { self.exit_policy } else { &nothing };
         let advertised_max = options.max_advertised_bandwidth;
         let clip = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX).min(i32::MAX as u32);
         Some(DescriptorOptions {

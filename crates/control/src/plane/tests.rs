@@ -1,3 +1,4 @@
+mod addresses;
 mod world;
 
 use super::*;

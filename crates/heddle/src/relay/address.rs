@@ -1,7 +1,13 @@
 //! Which addresses the relay listens on, and which it tells others.
+//!
+//! It tells what the operator says: an `Address`, or else an address of an ORPort. Where neither says one, or an ORPort
+//! has one of a network of its own and the directory authorities are on the Internet, it tells the address that the
+//! machine would send from. If that too is of a network of its own, somebody translates addresses, and an authority is
+//! to say what it sees: 0.0.0.0 stands for that.
 
 use super::endpoints::OrPortPlace;
 use crate::torrc::{self, Options, OrAddress, Port};
+use heddle_proto::policy::{is_global, is_internal};
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 
@@ -53,9 +59,19 @@ impl Listeners {
     fn advertise(&mut self, options: &Options, or_address: &OrAddress, port: u16) -> Result<(), String> {
         let ipv4 = or_address.address.is_ipv4();
         let written = Some(or_address.address).filter(|address| !address.is_unspecified());
+        let is_ours_alone = |address: &IpAddr| is_internal(*address) && are_public(options);
         // The operator knows what is in front of the address that is listened on.
-        let known = configured(options, ipv4).or(written).or_else(|| guessed(options, ipv4));
-        match known {
+        let known = configured(options, ipv4).or(written.filter(|address| !is_ours_alone(address)));
+        match known.or_else(|| guessed(options, ipv4)).or(written) {
+            // One at which others cannot be reached is no use, and an IPv4 address must be there.
+            Some(address) if known.is_none() && is_ours_alone(&address) => {
+                if ipv4 {
+                    log::info!(
+                        "Our address is not known, for {address} is of a network of our own: authorities are asked"
+                    );
+                    self.advertised.push(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port));
+                }
+            }
             Some(address) => self.advertised.push(SocketAddr::new(address, port)),
             None if ipv4 => {
                 return Err(
@@ -100,6 +116,12 @@ impl Listeners {
     }
 }
 
+/// Whether the directory authorities are on the Internet, and so the network.
+fn are_public(options: &Options) -> bool {
+    let mut authorities = options.authorities();
+    authorities.any(|authority| is_global((*authority.dir_address.ip()).into()))
+}
+
 /// The address of a family that an `Address` line names.
 fn configured(options: &Options, ipv4: bool) -> Option<IpAddr> {
     let addresses = options.address.iter().filter_map(|text| torrc::address(text));
@@ -138,6 +160,32 @@ mod tests {
         assert_eq!(listeners.advertised(), [at(listeners.or_port()), at(9001)]);
         let bound = listeners.into_sockets().pop().unwrap().local_addr().unwrap();
         assert_eq!(bound.ip(), IpAddr::from([127, 0, 0, 1]), "what is listened on is another matter");
+    }
+
+    /// What is advertised where the authority is here, and where it is on the Internet.
+    fn advertised(lines: &str) -> [Vec<SocketAddr>; 2] {
+        ["127.0.0.1", "198.51.100.1"].map(|authority| {
+            let authority = format!("DirAuthority a orport=443 {authority}:80 {}", "0".repeat(40));
+            bind(&format!("{authority}\n{lines}\n")).advertised()
+        })
+    }
+
+    #[test]
+    fn an_address_of_a_network_of_our_own_is_none_for_the_internet() {
+        let at = |ip: [u8; 4], port| vec![SocketAddr::from((ip, port))];
+        let own = "ORPort 10.1.2.3:9001 NoListen\nORPort 127.0.0.1:auto NoAdvertise";
+        let [here, there] = advertised(own);
+        assert_eq!(here, at([10, 1, 2, 3], 9001), "in a network of our own it is as good as any");
+        // The machine of this test may have an address that others reach, or none from which it could send.
+        let sends_from = there[0].ip();
+        assert!(sends_from.is_unspecified() || is_global(sends_from), "{there:?}");
+        assert_eq!((there.len(), there[0].port()), (1, 9001));
+        assert_eq!(
+            advertised(&format!("{own}\nAddress 10.9.9.9")),
+            [(); 2].map(|()| at([10, 9, 9, 9], 9001))
+        );
+        let public = "ORPort 203.0.113.5:9001 NoListen\nORPort 127.0.0.1:auto NoAdvertise";
+        assert_eq!(advertised(public), [(); 2].map(|()| at([203, 0, 113, 5], 9001)));
     }
 
     #[test]

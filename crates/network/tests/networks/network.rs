@@ -84,6 +84,34 @@ fn a_relay_finds_out_whether_it_can_be_reached() {
 }
 
 #[test]
+fn a_relay_that_is_asked_says_where_it_sees_us() {
+    for shards in [vec![1, 1, 1], vec![2, 2, 1]] {
+        let mut net = Net::new(&Plan { shards: shards.clone(), ..Plan::default() });
+        let [us, asked] = [0, 1].map(|relay| (net.relays[relay].host, net.relays[relay].hop.clone()));
+        let ask = |net: &mut Net| {
+            let (target, ntor_key) = (asked.1.target.clone(), asked.1.ntor_key);
+            net.sim.control(us.0, 0, Control::AskAddress { authority: ProbeHop { target, ntor_key } });
+            net.sim.run_for(Duration::from_secs(5));
+        };
+        net.sim.run_for(Duration::from_secs(1));
+        ask(&mut net);
+        // Once there is a channel nothing comes of it.
+        ask(&mut net);
+        let told = net.sim.events().iter().filter_map(|(_, host, event)| match event {
+            Event::OurAddress { ours, by, at } => Some((*host, *ours, by.rsa, *at)),
+            _ => None,
+        });
+        let ip = |hop: &heddle_client::Hop| hop.target.addrs[0].ip();
+        // The one that was dialled says nothing, and a circuit of that kind says no more.
+        let expected = [(us.0, ip(&us.1), asked.1.target.rsa, ip(&asked.1))];
+        assert_eq!(told.collect::<Vec<_>>(), expected, "{shards:?}");
+        let of_probes = |event: &Event| matches!(event, Event::Reachable | Event::ProbeFailed);
+        assert!(!net.sim.events().iter().any(|(_, _, event)| of_probes(event)));
+        assert_eq!(net.circuits(0, 0) + net.circuits(1, 0), 0, "{shards:?}");
+    }
+}
+
+#[test]
 fn a_circuit_that_comes_back_over_our_own_channel_proves_nothing() {
     let (mut net, events) = probe(&Plan::default());
     assert_eq!(events, [Event::Reachable]);

@@ -41,8 +41,9 @@ impl Core {
         self.meter.on_link_opened(CHANNELS);
         self.announce(peer.rsa, true);
         self.event(Event::ChannelOpened { role, peer, addr });
-        if let Some(ours) = opened.our_addr {
-            self.event(Event::OurAddress { ours, by: peer });
+        // Whoever dialled us only says what we have told everybody.
+        if let (Role::Initiator, Some(ours)) = (role, opened.our_addr) {
+            self.event(Event::OurAddress { ours, by: peer, at: addr.ip() });
         }
         self.links.retire_duplicates(&peer);
         self.extend_waiting(peer.rsa, link_key, socket);

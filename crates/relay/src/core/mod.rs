@@ -67,6 +67,7 @@ use crate::stats::Meter;
 use crate::table::Table;
 use heddle_proto::crypto::onionskin::OnionKeys;
 use heddle_proto::params::NetworkParams;
+use heddle_proto::policy::ExitPolicy;
 use heddle_proto::pool::CellPool;
 use heddle_seam::node::ShardId;
 use heddle_seam::rng::{Entropy, Rng};
@@ -177,6 +178,11 @@ impl Core {
         self.jobs.set_age_max(self.config.onionskin_age_max(&params));
         self.params = params;
         self.choose_hop_by_hop();
+    }
+
+    /// What exit streams may reach from now on; those that are there go on.
+    pub fn set_exit_policy(&mut self, policy: ExitPolicy) {
+        self.config.exit_policy = (!policy.rejects_all()).then_some(policy);
     }
 
     /// The time of the input that is being handled.

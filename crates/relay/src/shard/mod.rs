@@ -158,6 +158,8 @@ impl Relay {
             Control::OnionKeys(keys) => self.core.set_onion_keys(keys),
             Control::Transport(transport) => self.transport = transport,
             Control::ProbeReachability { via, ourselves } => self.core.start_probe(via, ourselves),
+            Control::AskAddress { authority } => self.core.ask_address(authority),
+            Control::ExitPolicy(policy) => self.core.set_exit_policy(policy),
             Control::Stats => {
                 let stats = Box::new(self.stats());
                 self.core.event(Event::Stats(stats));

@@ -1,0 +1,151 @@
+//! A relay behind a translation of addresses.
+
+use super::*;
+
+/// The authority that the consensus of the tests lists.
+const AUTHORITY: &str = "F0DEF88D0840A2A71EFA1E45EEC4C73307824447";
+const SEEN: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(198, 51, 100, 7));
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn rsa(fingerprint: &str) -> RsaId {
+    let byte = |place| u8::from_str_radix(&fingerprint[2 * place..][..2], 16).unwrap();
+    RsaId(std::array::from_fn(byte))
+}
+
+/// A relay whose IPv4 address is to be learnt, and an authority of which the consensus comes.
+fn world(options: ControlOptions) -> World {
+    let line = format!("a v3ident={V3_IDENT} {} {AUTHORITY}", address(1));
+    let authority = DirAuthority::parse(&line, &mut Vec::new()).unwrap();
+    let advertised = vec![([0, 0, 0, 0], 9001).into(), "[2001:db8::5]:9002".parse().unwrap()];
+    let options = ControlOptions { advertised, authorities: vec![authority], ..options };
+    World::new(plane(options, NOW), NOW, vec![(address(1), Manner::Honest)])
+}
+
+fn seen(ours: IpAddr) -> Told {
+    Told::OurAddress { ours, by: rsa(AUTHORITY), at: address(1).ip() }
+}
+
+/// The line `router` of the last descriptor, and the one of IPv6.
+fn published(world: &World) -> (&str, &str) {
+    let (_, post) = world.heard.iter().rfind(|(_, request)| request.starts_with("POST /tor/ ")).unwrap();
+    let line = |name: &str| post.lines().find(|line| line.starts_with(name)).unwrap();
+    (line("router "), line("or-address "))
+}
+
+fn policies(world: &World) -> Vec<&ExitPolicy> {
+    let policy = |wanted| match wanted {
+        &Wanted::Tell { control: Control::ExitPolicy(ref policy), .. } => Some(policy),
+        _ => None,
+    };
+    world.wanted.iter().filter_map(policy).collect()
+}
+
+#[test]
+fn nothing_is_published_or_probed_until_an_authority_says_where_we_are() {
+    for assume_reachable in [true, false] {
+        let mut world = world(ControlOptions { assume_reachable, ..options(Vec::new()) });
+        world.run(MINUTE * 5 - TICK, |_| false);
+        assert_eq!((world.posts(), tells(&world, "ProbeReachability")), (0, 0));
+        assert_eq!(tells(&world, "AskAddress"), 5, "once a minute");
+        world.wanted.clear();
+        world.tell(seen(SEEN));
+        world.run(TICK * 2, |_| false);
+        assert_eq!(tells(&world, "Transport"), 2, "NETINFO of both shards names it");
+        assert_eq!(tells(&world, "ProbeReachability"), usize::from(!assume_reachable));
+        world.tell(Told::Reachable);
+        world.run(TICK * 2, |_| false);
+        assert_eq!(world.posts(), 1);
+        let (router, ipv6) = published(&world);
+        assert!(router.contains(" 198.51.100.7 9001 "), "{router}");
+        assert_eq!(ipv6, "or-address [2001:db8::5]:9002");
+        world.wanted.clear();
+        world.run(MINUTE * 60, |_| false);
+        assert_eq!(tells(&world, "AskAddress"), 3, "such addresses change, but not often");
+    }
+}
+
+#[test]
+fn only_an_authority_is_believed_and_only_what_can_be() {
+    let mut world = world(options(Vec::new()));
+    world.run(TICK * 2, |_| false);
+    let nobody = rsa("7CB873C68D304F6C3BBD11527AC4E2A0DE27E67B");
+    let ours = |text: &str| seen(text.parse().unwrap());
+    for told in [
+        Told::OurAddress { ours: SEEN, by: nobody, at: address(1).ip() },
+        // An authority that sees its own address is behind the same translation, or mistaken.
+        Told::OurAddress { ours: SEEN, by: rsa(AUTHORITY), at: SEEN },
+        ours("10.1.2.3"),
+        ours("100.64.0.1"),
+        ours("127.0.0.1"),
+        ours("0.0.0.0"),
+        ours("224.0.0.1"),
+        ours("2001:4860:4860::8888"),
+    ] {
+        let what = format!("{told:?}");
+        world.tell(told);
+        world.run(TICK * 2, |_| false);
+        assert_eq!(world.posts(), 0, "{what}");
+    }
+    world.tell(seen(SEEN));
+    world.run(TICK * 2, |_| false);
+    assert_eq!(world.posts(), 1);
+}
+
+#[test]
+fn a_relay_that_knows_its_address_asks_and_believes_nobody() {
+    let mut world = world(options(Vec::new()));
+    world.plane.addresses = Addresses::new(&options(Vec::new()));
+    world.run(MINUTE, |_| false);
+    world.tell(seen(SEEN));
+    world.run(MINUTE * 2, |_| false);
+    assert_eq!((tells(&world, "AskAddress"), world.posts()), (0, 1));
+    let (_, post) = world.heard.iter().rfind(|(_, request)| request.starts_with("POST ")).unwrap();
+    assert!(post.contains(" 203.0.113.5 9001 "), "{post}");
+}
+
+#[test]
+fn another_address_is_published_once_it_is_reached() {
+    let mut world = world(ControlOptions { assume_reachable: false, ..options(Vec::new()) });
+    world.run(TICK * 2, |_| false);
+    world.tell(seen(SEEN));
+    world.tell(Told::Reachable);
+    world.run(MINUTE * 2, |_| false);
+    assert_eq!(world.posts(), 1);
+    // The same once more is no news.
+    world.wanted.clear();
+    world.tell(seen(SEEN));
+    world.run(MINUTE * 2, |_| false);
+    assert_eq!((world.posts(), tells(&world, "Transport")), (1, 0));
+    world.tell(seen([198, 51, 100, 8].into()));
+    world.run(MINUTE * 2, |_| false);
+    assert_eq!(world.posts(), 1, "nobody has reached us there");
+    world.tell(Told::Reachable);
+    world.run(TICK * 2, |_| false);
+    assert_eq!(world.posts(), 2);
+    assert!(published(&world).0.contains(" 198.51.100.8 9001 "));
+}
+
+#[test]
+fn an_exit_leads_nobody_to_the_address_that_it_learnt() {
+    for exit_rejects_own in [true, false] {
+        let exit_policy = ExitPolicy::from_rules(&["accept *:80".parse().unwrap()]);
+        let mut world = world(ControlOptions { exit_policy, exit_rejects_own, ..options(Vec::new()) });
+        world.run(TICK * 2, |_| false);
+        assert_eq!(policies(&world).len(), 0, "as at the start");
+        world.tell(seen(SEEN));
+        world.run(TICK * 2, |_| false);
+        assert_eq!(policies(&world).len(), 2);
+        for policy in policies(&world) {
+            assert_eq!(policy.allows(SEEN, 80), !exit_rejects_own);
+            assert!(policy.allows([198, 51, 100, 8].into(), 80));
+        }
+        let (_, post) = world.heard.last().unwrap();
+        assert_eq!(post.contains("\nreject 198.51.100.7:*\n"), exit_rejects_own);
+        assert!(post.contains("\naccept *:80\n"));
+        // A shard that missed it is told again.
+        world.wanted.clear();
+        world.tell(Told::Missed { shard: 1 });
+        world.run(TICK * 2, |_| false);
+        assert_eq!(policies(&world).len(), 1);
+    }
+}
