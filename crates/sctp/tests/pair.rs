@@ -3,7 +3,7 @@
 mod support;
 
 use heddle_sctp::{Association, Closed, Event, Options};
-use support::{Chance, Faults, MS, Pair, check, message};
+use support::{Chance, Faults, MS, Pair, Wire, check, message};
 
 const CALM: Faults = Faults { lost: 0, late: 0, twice: 0 };
 const ROUGH: Faults = Faults { lost: 50, late: 100, twice: 30 };
@@ -197,6 +197,36 @@ fn streams_are_reset_and_used_again() {
             assert!(pair.ends[1].heap_bytes() < 2000, "{}", pair.ends[1].heap_bytes());
         }
     }
+}
+
+/// Each time costs the other end a circuit, and so nobody has it done as fast as packets come.
+#[test]
+fn streams_begin_anew_so_often_at_once_and_in_a_second() {
+    const STREAMS: u16 = 256;
+    const AT_ONCE: usize = 1 << 16;
+    const PER_S: f64 = 5_000.0;
+    let mut pair = Pair::connected(4, &Options::default(), CALM);
+    pair.wires = [1, 2].map(|way| Wire::new(way, MS, CALM));
+    let begun = pair.now;
+    let resets =
+        |pair: &Pair| pair.events[1].iter().filter(|event| matches!(event, Event::PeerReset(_))).count();
+    let mut turn = |pair: &mut Pair| {
+        for stream in 0..STREAMS {
+            assert!(pair.ends[0].write(stream, message(stream, 0, 20), 0, false));
+            assert!(pair.ends[0].reset_stream(stream));
+        }
+        pair.events[1].clear();
+        assert!(pair.run_until(10_000, |pair| resets(pair) == STREAMS.into()), "{}", resets(pair));
+        assert_eq!(check(&core::mem::take(&mut pair.read[1])), STREAMS.into());
+    };
+    let turns_at_once = AT_ONCE / usize::from(STREAMS);
+    (0..turns_at_once).for_each(|_| turn(&mut pair));
+    let at_once = pair.now.since(begun).as_secs_f64();
+    assert!(at_once < 2.0, "what is there at once leaves as fast as packets come, and took {at_once} s");
+    let more = 80;
+    (0..more).for_each(|_| turn(&mut pair));
+    let per_s = f64::from(more * u32::from(STREAMS)) / (pair.now.since(begun).as_secs_f64());
+    assert!((PER_S * 0.7..PER_S * 1.01).contains(&per_s), "{per_s} in a second");
 }
 
 #[test]

@@ -54,6 +54,7 @@
 //! **multipath**, **BBR**. SYNs leave no cookies; a host bounds them by its backlog. An acknowledgement that arrives
 //! before what it acknowledges (optimistic) is believed if it is not beyond what was sent, as by other TCPs.
 
+pub mod allowance;
 mod buffer;
 pub mod compact;
 pub mod congestion;

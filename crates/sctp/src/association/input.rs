@@ -83,7 +83,7 @@ impl Association {
         match chunk.kind {
             kind::DATA | kind::I_DATA => self.on_data(now, chunk)?,
             kind::SACK => self.sender.on_sack(now, &sack::parse(chunk)?)?,
-            kind::RE_CONFIG => self.on_reconfig(chunk)?,
+            kind::RE_CONFIG => self.on_reconfig(now, chunk)?,
             kind::HEARTBEAT => {
                 let acks = &mut self.due.heartbeat_acks;
                 if acks.len() < HEARTBEAT_ACKS_MAX && chunk.value.len() <= HEARTBEAT_BYTES_MAX {

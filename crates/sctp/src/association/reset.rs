@@ -8,6 +8,7 @@ use super::{Association, Event};
 use crate::wire::reconfig::{self, Reconfig, result};
 use crate::wire::{Chunk, Malformed};
 use heddle_seam::time::Instant;
+use heddle_utcp::allowance::Allowance;
 use std::collections::VecDeque;
 
 /// Streams of one request at most.
@@ -15,6 +16,10 @@ const STREAMS_MAX: usize = 256;
 /// A request is sent so often, at last 32 times as rarely as at first.
 const TRIES_MAX: u32 = 24;
 const DOUBLINGS_MAX: u32 = 5;
+/// Streams of the peer's that begin anew at once and in each second: as many as there are, and more than two relays make
+/// circuits, since each time costs a lane and maybe a circuit. What is more waits, and an honest peer asks again.
+const AT_ONCE: u64 = 1 << 16;
+const PER_S: u64 = 5_000;
 /// Answers that wait, and answers that are repeated: a chunk has two requests at most.
 const ANSWERS: usize = 2;
 
@@ -31,6 +36,8 @@ pub(super) struct Resets {
     /// What its last ones were answered, the last one first, and what is to be answered now.
     last_results: [u32; ANSWERS],
     answers: VecDeque<(u32, u32)>,
+    /// How many more streams of the peer's may begin anew.
+    allowance: Allowance,
     /// Whether the packet that is worked off had a request that was performed: one is enough of work.
     has_performed: bool,
 }
@@ -46,6 +53,7 @@ impl Resets {
             expected: None,
             last_results: [result::PERFORMED; ANSWERS],
             answers: VecDeque::new(),
+            allowance: Allowance::new(AT_ONCE, PER_S),
             has_performed: false,
         }
     }
@@ -114,7 +122,7 @@ impl Association {
             || resets.asked.is_empty() && self.sender.streams.has_settled()
     }
 
-    pub(super) fn on_reconfig(&mut self, chunk: &Chunk<'_>) -> Result<(), Malformed> {
+    pub(super) fn on_reconfig(&mut self, now: Instant, chunk: &Chunk<'_>) -> Result<(), Malformed> {
         for parameter in reconfig::parse(chunk) {
             match parameter {
                 Reconfig::Answer { number, result } => self.on_reset_answer(number, result)?,
@@ -122,7 +130,7 @@ impl Association {
                     // The peer asks again.
                     if !self.resets.has_performed && self.is_news(number) {
                         self.resets.has_performed = true;
-                        let result = self.perform(last_tsn, streams);
+                        let result = self.perform(now, last_tsn, streams);
                         self.answer(number, result);
                     }
                 }
@@ -165,8 +173,9 @@ impl Association {
         answers.push_back((number, result));
     }
 
-    /// The peer's messages on these streams begin anew, once all came that it had sent.
-    fn perform(&mut self, last_tsn: u32, streams: &[u8]) -> u32 {
+    /// The peer's messages on these streams begin anew, once all came that it had sent, and it has not had that done too
+    /// often.
+    fn perform(&mut self, now: Instant, last_tsn: u32, streams: &[u8]) -> u32 {
         if !self.receiver.has_all_to(last_tsn) {
             return result::IN_PROGRESS;
         }
@@ -175,6 +184,9 @@ impl Association {
         named.sort_unstable();
         named.dedup();
         let all = if named.is_empty() { self.receiver.stream_ids() } else { named };
+        if !self.resets.allowance.take(now, all.len() as u64) {
+            return result::IN_PROGRESS;
+        }
         for stream in all {
             self.receiver.reset(stream);
             self.events.push_back(Event::PeerReset(stream));

@@ -1,7 +1,8 @@
 //! Which flows a peer has opened, and how fast it may open more.
 
 use super::codec::Malformed;
-use crate::time::{Instant, S};
+use crate::allowance::Allowance;
+use crate::time::Instant;
 use crate::used::UsedNumbers;
 
 /// How many a peer may open, or end unheard of, at once and in each second: as many as there may be at one time, and
@@ -9,21 +10,18 @@ use crate::used::UsedNumbers;
 /// honest peer repeats it.
 const AT_ONCE: u64 = 1 << 16;
 const PER_S: u64 = 5_000;
-const NS_PER_OPENING: u64 = S / PER_S;
 
 #[derive(Debug)]
 pub(super) struct Openings {
     /// The port ids that the peer used.
     used: UsedNumbers,
-    /// How many more it may open, and what time is reckoned into that.
-    left: u64,
-    reckoned_to: Instant,
+    allowance: Allowance,
 }
 
 impl Openings {
     /// None yet, of a peer that may have so many flows.
     pub fn new(flows_max: usize) -> Self {
-        Openings { used: UsedNumbers::new(flows_max), left: AT_ONCE, reckoned_to: Instant::ZERO }
+        Openings { used: UsedNumbers::new(flows_max), allowance: Allowance::new(AT_ONCE, PER_S) }
     }
 
     /// Whether the peer used a port id.
@@ -36,17 +34,13 @@ impl Openings {
         if self.was_used(port) {
             return Ok(true);
         }
-        let gained = now.ns_since(self.reckoned_to) / NS_PER_OPENING;
-        self.reckoned_to = self.reckoned_to.plus_ns(gained * NS_PER_OPENING);
-        self.left = (self.left + gained).min(AT_ONCE);
-        if self.left == 0 {
+        if !self.allowance.take(now, 1) {
             return Ok(false);
         }
-        if !self.used.insert(u64::from(port)) {
-            return Err(Malformed("port ids are not counted up"));
+        match self.used.insert(u64::from(port)) {
+            true => Ok(true),
+            false => Err(Malformed("port ids are not counted up")),
         }
-        self.left -= 1;
-        Ok(true)
     }
 
     pub fn heap_bytes(&self) -> usize {
@@ -57,6 +51,7 @@ impl Openings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::S;
 
     #[test]
     fn a_peer_opens_so_many_at_once_and_in_a_second() {
