@@ -1,7 +1,7 @@
 //! What a control plane is told and wants beside bytes.
 
 use core::convert::Infallible;
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 use heddle_dir::consensus::RelayFlags;
 use heddle_proto::ids::RsaId;
 use heddle_relay::{Control, Event, RelayStats};
@@ -25,8 +25,8 @@ pub enum Told {
     Reachable,
     /// A reachability probe failed.
     ProbeFailed,
-    /// A relay that we dialled at an address sees ours so.
-    OurAddress { ours: IpAddr, by: RsaId, at: IpAddr },
+    /// A relay that was dialled for [`Control::AskAddress`] sees our address so.
+    OurAddress { ours: IpAddr, by: RsaId, at: SocketAddr },
     /// Memory was short, and circuits with so many cells were closed.
     MemoryPressure { freed_cells: u32 },
     /// All that the relay's sockets have carried so far.

@@ -45,7 +45,7 @@ use pressure::Pressure;
 use publishing::{Described, Publishing};
 use reachability::Reachability;
 use std::collections::{BTreeSet, VecDeque};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 const TICK: Duration = Duration::from_secs(1);
@@ -67,6 +67,8 @@ pub struct ControlPlane {
     shards: u16,
     credentials: Credentials,
     addresses: Addresses,
+    /// What exit streams may reach.
+    exit_policy: ExitPolicy,
     following: Following,
     publishing: Publishing,
     reachability: Reachability,
@@ -110,6 +112,7 @@ impl ControlPlane {
             shards,
             credentials: Credentials::new(identity, &options, entropy),
             addresses: Addresses::new(&options),
+            exit_policy: options.exit_policy.clone(),
             following,
             publishing: Publishing::default(),
             reachability: Reachability::new(options.assume_reachable),
@@ -229,33 +232,27 @@ impl ControlPlane {
     }
 
     fn ask_address(&mut self, now: Instant) {
-        let Some(consensus) = self.following.consensus() else { return };
+        let consensus = self.following.consensus();
         self.wanted.extend(self.addresses.ask(now, consensus, &self.options.authorities, &mut self.rng));
     }
 
     /// A relay sees our address so. When that is news, all who name it or keep streams away from it hear it.
-    fn on_our_address(&mut self, ours: IpAddr, by: RsaId, at: IpAddr) {
+    fn on_our_address(&mut self, now: Instant, ours: IpAddr, by: RsaId, at: SocketAddr) {
         let was_known = self.addresses.are_known();
-        if !self.addresses.on_seen(ours, by, at, &self.options.authorities) {
+        if !self.addresses.on_seen(now, ours, (by, at), &self.options.authorities) {
             return;
         }
         self.credentials.set_addrs(self.addresses.ips());
         self.tell(|plane| plane.credentials.transport());
-        let policy = self.exit_policy();
-        self.tell(|_| Some(Control::ExitPolicy(policy.clone())));
+        if self.options.exit_rejects_own {
+            let policy = self.options.exit_policy.without(ours);
+            self.tell(|_| Some(Control::ExitPolicy(policy.clone())));
+            self.exit_policy = policy;
+        }
         self.publishing.on_change();
         // Who reached us at another address says nothing of this one.
         if was_known {
-            self.reachability = Reachability::new(self.options.assume_reachable);
-        }
-    }
-
-    /// What exit streams may reach.
-    fn exit_policy(&self) -> ExitPolicy {
-        let policy = &self.options.exit_policy;
-        match self.addresses.learnt().filter(|_| self.options.exit_rejects_own) {
-            Some(ours) => policy.without(ours.into()),
-            None => policy.clone(),
+            self.reachability.begin_anew(now, self.options.assume_reachable);
         }
     }
 
@@ -275,7 +272,7 @@ impl ControlPlane {
         let described = Described {
             options: &self.options,
             advertised: self.addresses.advertised(),
-            exit_policy: &self.exit_policy(),
+            exit_policy: &self.exit_policy,
             keys: self.credentials.keys(),
             resolves: self.name_servers.are_known(),
             now_unix_s: self.clock.unix_s(now),
@@ -296,7 +293,7 @@ impl ControlPlane {
             Some(Control::Peers(peers)),
             self.credentials.onion_keys(),
             self.credentials.transport(),
-            self.addresses.learnt().map(|_| Control::ExitPolicy(self.exit_policy())),
+            self.addresses.learnt().map(|_| Control::ExitPolicy(self.exit_policy.clone())),
         ];
         let controls = controls.into_iter().flatten();
         self.wanted.extend(controls.map(|control| Wanted::Tell { shard, control }));
@@ -306,7 +303,7 @@ impl ControlPlane {
         match told {
             Told::Reachable => self.reachability.on_reached(),
             Told::ProbeFailed => log::debug!("A reachability probe failed"),
-            Told::OurAddress { ours, by, at } => self.on_our_address(ours, by, at),
+            Told::OurAddress { ours, by, at } => self.on_our_address(now, ours, by, at),
             Told::MemoryPressure { freed_cells } => {
                 self.standing.freed_cells += u64::from(freed_cells);
                 self.pressure.on_freed(now, freed_cells);

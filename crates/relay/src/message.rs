@@ -30,9 +30,9 @@ pub enum Control {
     /// Find out whether our ORPort is reachable, by a circuit through `via` to ourselves. At least
     /// two different relays: none extends a circuit back to where it came from.
     ProbeReachability { via: Vec<ProbeHop>, ourselves: Target },
-    /// Find out how a directory authority sees our address, by a circuit to it alone: the channel tells
-    /// ([`Event::OurAddress`]). Nothing comes of it while there is a channel already, or a probe under way.
-    AskAddress { authority: ProbeHop },
+    /// Open a channel to a directory authority, though there may be one: it tells how it sees our address
+    /// ([`Event::OurAddress`]).
+    AskAddress { authority: RelayIds, at: SocketAddr },
     /// What exit streams may reach from now on.
     ExitPolicy(ExitPolicy),
     /// Say what was done and what waits: [`Event::Stats`] follows.
@@ -48,7 +48,7 @@ pub enum Control {
     Shutdown,
 }
 
-/// A hop of a probe: a relay of the consensus.
+/// A hop of a reachability probe: a relay of the consensus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeHop {
     pub target: Target,
@@ -92,8 +92,8 @@ pub enum Event {
         cells_in: u64,
         cells_out: u64,
     },
-    /// A relay that we dialled at an address told us how it sees ours (NETINFO).
-    OurAddress { ours: IpAddr, by: RelayIds, at: IpAddr },
+    /// A relay that was dialled for [`Control::AskAddress`] told us how it sees our address (NETINFO).
+    OurAddress { ours: IpAddr, by: RelayIds, at: SocketAddr },
     /// Somebody else's channel to our ORPort carried our own probe.
     Reachable,
     /// A reachability probe failed; the control plane may try another relay.

@@ -1,48 +1,54 @@
 //! Our address, where the machine does not know the one at which others reach it.
 //!
 //! 1. What the operator says, and an address of the machine itself that others can reach, is taken as it is.
-//! 2. Behind a translation of addresses neither is there. An authority is asked then, by a circuit to it alone: in its
-//!    NETINFO it says from which address we came (tor-spec, "NETINFO cells").
-//! 3. Authorities are believed and nobody else, and only about addresses that others can reach and that are not their
-//!    own, as stock Tor does it.
-//! 4. They are asked again from time to time, because such addresses change.
+//! 2. Behind a translation of addresses neither is there. An authority is dialled then: in its NETINFO it says from
+//!    which address we came (tor-spec, "NETINFO cells").
+//! 3. Authorities are believed and nobody else, where they are known to be and not where a circuit may have us dial
+//!    them, and only about addresses that others can reach and that are not their own. So does stock Tor.
+//! 4. They are asked again from time to time, because such addresses change. One that is told soon after another does
+//!    not count: who has several may be seen at each in turn.
 
 use crate::language::Wanted;
 use crate::options::ControlOptions;
 use heddle_dir::authority::DirAuthority;
-use heddle_dir::consensus::Consensus;
-use heddle_proto::ids::RsaId;
+use heddle_dir::consensus::{Consensus, Relay};
+use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
 use heddle_proto::policy::is_global;
-use heddle_relay::{Control, ProbeHop};
+use heddle_relay::Control;
 use heddle_seam::rng::Rng;
 use heddle_seam::time::{Duration, Instant};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// Between two questions, as in stock Tor (`DUMMY_DOWNLOAD_INTERVAL`).
+/// Between two questions, as in stock Tor (`DUMMY_DOWNLOAD_INTERVAL`), which asks no more once it knows.
 const ASK_EVERY: Duration = Duration::from_secs(20 * 60);
-/// The same while nobody has told it.
+/// The same after the first question that nobody answered. It doubles.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
-/// Between two warnings that nobody has.
+/// Between two warnings that nobody has told it.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(3600);
 
 pub(crate) struct Addresses {
     /// As the options have it; 0.0.0.0 stands for what is to be learnt.
     options: Vec<SocketAddr>,
-    learnt: Option<Ipv4Addr>,
+    learnt: Option<(Ipv4Addr, Instant)>,
     /// The same with what was learnt, and without what was not.
     advertised: Vec<SocketAddr>,
-    asked_at: Option<Instant>,
-    complained_at: Option<Instant>,
+    /// The last question, and how long it counts.
+    asked: Option<(Instant, Duration)>,
+    complain_at: Option<Instant>,
 }
 
 impl Addresses {
+    /// One IPv4 address is enough: none is learnt beside one that is known.
     pub fn new(options: &ControlOptions) -> Self {
+        let is_known = |addr: &SocketAddr| addr.is_ipv4() && !addr.ip().is_unspecified();
+        let knows_ipv4 = options.advertised.iter().any(is_known);
+        let kept = options.advertised.iter().filter(|addr| !knows_ipv4 || !addr.ip().is_unspecified());
         let mut addresses = Addresses {
-            options: options.advertised.clone(),
+            options: kept.copied().collect(),
             learnt: None,
             advertised: Vec::new(),
-            asked_at: None,
-            complained_at: None,
+            asked: None,
+            complain_at: None,
         };
         addresses.fill_in();
         addresses
@@ -60,7 +66,7 @@ impl Addresses {
 
     /// What authorities told.
     pub fn learnt(&self) -> Option<Ipv4Addr> {
-        self.learnt
+        self.learnt.map(|(ours, _)| ours)
     }
 
     /// Whether all addresses are known.
@@ -72,48 +78,60 @@ impl Addresses {
     pub fn ask(
         &mut self,
         now: Instant,
-        consensus: &Consensus,
+        consensus: Option<&Consensus>,
         authorities: &[DirAuthority],
         rng: &mut Rng,
     ) -> Option<Wanted> {
-        let every = if self.learnt.is_some() { ASK_EVERY } else { ASK_AGAIN };
-        let is_due = self.asked_at.is_none_or(|at| now.since(at) >= every);
-        if !self.is_learnt() || !is_due {
+        if !self.is_any_learnt() {
             return None;
         }
-        let listed = consensus.relays.iter().filter(|relay| is_of(authorities, &relay.rsa_id));
-        let mut hops: Vec<_> = listed.filter_map(|relay| relay.hop()).collect();
-        let chosen = usize::try_from(rng.below(hops.len() as u64)).ok()?;
-        let (target, ntor_key) = (chosen < hops.len()).then(|| hops.swap_remove(chosen))?;
-        if self.asked_at.is_some() {
-            self.complain(now);
+        self.complain(now);
+        if self.asked.is_some_and(|(at, counts)| now.since(at) < counts) {
+            return None;
         }
-        self.asked_at = Some(now);
-        log::debug!("Asking the authority {} for our address", target.rsa);
-        let control = Control::AskAddress { authority: ProbeHop { target, ntor_key } };
-        Some(Wanted::Tell { shard: 0, control })
+        let relays = consensus.into_iter().flat_map(|consensus| &consensus.relays);
+        let mut listed: Vec<_> = relays.filter_map(|relay| place(relay, authorities)).collect();
+        let chosen = usize::try_from(rng.below(listed.len() as u64)).ok()?;
+        let (authority, at) = (chosen < listed.len()).then(|| listed.swap_remove(chosen))?;
+        let counts = match (self.learnt, self.asked) {
+            (Some(_), _) => ASK_EVERY,
+            (None, None) => ASK_AGAIN,
+            (None, Some((_, before))) => (before * 2).min(ASK_EVERY),
+        };
+        self.asked = Some((now, counts));
+        log::debug!("Asking the authority {} for our address", authority.rsa);
+        Some(Wanted::Tell { shard: 0, control: Control::AskAddress { authority, at } })
     }
 
     /// A relay that was dialled at an address sees ours so. Says whether that is news.
-    pub fn on_seen(&mut self, ours: IpAddr, by: RsaId, at: IpAddr, authorities: &[DirAuthority]) -> bool {
+    pub fn on_seen(
+        &mut self,
+        now: Instant,
+        ours: IpAddr,
+        (by, at): (RsaId, SocketAddr),
+        authorities: &[DirAuthority],
+    ) -> bool {
         let IpAddr::V4(seen) = ours else { return false };
-        if !self.is_learnt() || !is_of(authorities, &by.0) || ours == at || !is_global(ours) {
+        let is_believed = is_at(authorities, &by.0, at.ip()) && ours != at.ip() && is_global(ours);
+        let is_news = match self.learnt {
+            Some((before, since)) => before != seen && now.since(since) >= ASK_EVERY,
+            None => true,
+        };
+        if !self.is_any_learnt() || !is_believed || !is_news {
             return false;
         }
-        if self.learnt == Some(seen) {
-            return false;
-        }
-        log::info!("The authority {by} reaches us at {seen}, which is our address from now on");
-        self.learnt = Some(seen);
+        log::info!("The authority {by} sees us at {seen}, which is our address from now on");
+        self.learnt = Some((seen, now));
+        self.asked = Some((now, ASK_EVERY));
         self.fill_in();
         true
     }
 
     /// Warns when nobody has told our address, at most once an hour.
     fn complain(&mut self, now: Instant) {
-        let is_due = self.complained_at.is_none_or(|at| now.since(at) >= COMPLAIN_EVERY);
-        if self.learnt.is_none() && is_due {
-            self.complained_at = Some(now);
+        let at = *self.complain_at.get_or_insert(now + ASK_AGAIN);
+        if self.learnt.is_none() && at <= now {
+            self.complain_at = Some(now + COMPLAIN_EVERY);
             log::warn!(
                 "No authority has told us our address yet, and without it nothing is published; if it does not change, \
                  a line such as `Address 192.0.2.1` says it"
@@ -122,19 +140,29 @@ impl Addresses {
     }
 
     /// Whether there is an address that only authorities can tell.
-    fn is_learnt(&self) -> bool {
+    fn is_any_learnt(&self) -> bool {
         self.options.iter().any(|addr| addr.ip().is_unspecified())
     }
 
     fn fill_in(&mut self) {
+        let learnt = self.learnt();
         let known = |addr: &SocketAddr| match addr.ip().is_unspecified() {
-            true => Some(SocketAddr::from((self.learnt?, addr.port()))),
+            true => Some(SocketAddr::from((learnt?, addr.port()))),
             false => Some(*addr),
         };
         self.advertised = self.options.iter().filter_map(known).collect();
     }
 }
 
-fn is_of(authorities: &[DirAuthority], rsa_id: &[u8; 20]) -> bool {
-    authorities.iter().any(|authority| authority.rsa_id == *rsa_id)
+/// Who a relay is and where it listens on IPv4, if it is an authority that listens there.
+fn place(relay: &Relay, authorities: &[DirAuthority]) -> Option<(RelayIds, SocketAddr)> {
+    let ids = RelayIds { rsa: RsaId(relay.rsa_id), ed25519: Ed25519Id(relay.ed25519_id?) };
+    let at = *relay.or_addresses.iter().find(|addr| addr.is_ipv4())?;
+    is_at(authorities, &relay.rsa_id, at.ip()).then_some((ids, at))
+}
+
+/// Whether the operator says that an authority of this identity is at this address.
+fn is_at(authorities: &[DirAuthority], rsa_id: &[u8; 20], ip: IpAddr) -> bool {
+    let ours = authorities.iter().filter(|authority| authority.rsa_id == *rsa_id);
+    ours.flat_map(DirAuthority::ports).any(|addr| addr.ip() == ip)
 }

@@ -13,11 +13,18 @@ const PROBE_EVERY: Duration = Duration::from_secs(30);
 pub(crate) struct Reachability {
     reached: bool,
     probed_at: Option<Instant>,
+    /// Whether the last probe that was asked for was of another address.
+    is_of_another: bool,
 }
 
 impl Reachability {
     pub fn new(reached: bool) -> Self {
-        Reachability { reached, probed_at: None }
+        Reachability { reached, probed_at: None, is_of_another: false }
+    }
+
+    /// Our address is another one. A probe of the one before may be under way, and is over when the next one is due.
+    pub fn begin_anew(&mut self, now: Instant, reached: bool) {
+        *self = Reachability { reached, probed_at: Some(now), is_of_another: true };
     }
 
     pub(crate) fn is_reached(&self) -> bool {
@@ -25,7 +32,7 @@ impl Reachability {
     }
 
     pub(crate) fn on_reached(&mut self) {
-        if !self.reached {
+        if !self.reached && !self.is_of_another {
             self.reached = true;
             log::info!("Our ORPort is reachable from the outside");
         }
@@ -43,7 +50,7 @@ impl Reachability {
             return None;
         }
         let via = pick_path(consensus, &ourselves, rng)?;
-        self.probed_at = Some(now);
+        (self.probed_at, self.is_of_another) = (Some(now), false);
         log::debug!("Probing our ORPort over {} and {}", via[0].target.rsa, via[1].target.rsa);
         Some(Wanted::Tell { shard: 0, control: Control::ProbeReachability { via, ourselves } })
     }

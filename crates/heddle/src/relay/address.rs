@@ -65,10 +65,8 @@ impl Listeners {
         match known.or_else(|| guessed(options, ipv4)).or(written) {
             // One at which others cannot be reached is no use, and an IPv4 address must be there.
             Some(address) if known.is_none() && is_ours_alone(&address) => {
+                say_not_advertised(address, written);
                 if ipv4 {
-                    log::info!(
-                        "Our address is not known, for {address} is of a network of our own: authorities are asked"
-                    );
                     self.advertised.push(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port));
                 }
             }
@@ -114,6 +112,15 @@ impl Listeners {
     pub(crate) fn into_sockets(self) -> Vec<TcpListener> {
         self.sockets
     }
+}
+
+/// An address of a network of our own is not told to the Internet. Where the operator wrote it down that is a warning.
+fn say_not_advertised(address: IpAddr, written: Option<IpAddr>) {
+    let instead =
+        if address.is_ipv4() { "directory authorities are asked for ours" } else { "it is left out" };
+    let level = if written.is_some() { log::Level::Warn } else { log::Level::Info };
+    let address = written.unwrap_or(address);
+    log::log!(level, "Others cannot reach {address}, so {instead}; if they can, an `Address` line says so");
 }
 
 /// Whether the directory authorities are on the Internet, and so the network.

@@ -69,7 +69,10 @@ impl Reach {
         match wanted {
             Wanted::Tell { shard, control } => {
                 // What is asked for again by itself need not be repeated.
-                let is_news = !matches!(control, Control::Stats | Control::ProbeReachability { .. });
+                let is_news = !matches!(
+                    control,
+                    Control::Stats | Control::ProbeReachability { .. } | Control::AskAddress { .. }
+                );
                 let taken = self.shards.get(usize::from(shard)).map(|shard| shard.control(control));
                 if is_news && taken == Some(Err(NotTaken::Full)) && self.missed.insert(shard) {
                     log::warn!(

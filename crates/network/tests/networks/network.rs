@@ -1,8 +1,9 @@
 //! A client, three relays and the Internet behind them, in virtual time.
 
-use heddle_client::{Closed, Exchange, ExchangeState, OnionProxy};
+use heddle_client::{Closed, Exchange, ExchangeState, Hop, OnionProxy};
 use heddle_network::{Net, Plan, SOURCE, STALL, download, pattern_sha256, upload};
 use heddle_proto::cell::stream::EndReason;
+use heddle_proto::ids::RelayIds;
 use heddle_relay::{Control, Event, ProbeHop};
 use heddle_seam::time::Duration;
 use heddle_sim::{TraceHash, Wire};
@@ -89,26 +90,42 @@ fn a_relay_that_is_asked_says_where_it_sees_us() {
         let mut net = Net::new(&Plan { shards: shards.clone(), ..Plan::default() });
         let [us, asked] = [0, 1].map(|relay| (net.relays[relay].host, net.relays[relay].hop.clone()));
         let ask = |net: &mut Net| {
-            let (target, ntor_key) = (asked.1.target.clone(), asked.1.ntor_key);
-            net.sim.control(us.0, 0, Control::AskAddress { authority: ProbeHop { target, ntor_key } });
+            let (authority, at) = (ids(&asked.1), asked.1.target.addrs[0]);
+            net.sim.control(us.0, 0, Control::AskAddress { authority, at });
             net.sim.run_for(Duration::from_secs(5));
         };
         net.sim.run_for(Duration::from_secs(1));
         ask(&mut net);
-        // Once there is a channel nothing comes of it.
+        // Another channel is opened though there is one.
         ask(&mut net);
         let told = net.sim.events().iter().filter_map(|(_, host, event)| match event {
-            Event::OurAddress { ours, by, at } => Some((*host, *ours, by.rsa, *at)),
+            Event::OurAddress { ours, by, at } => Some((*host, *ours, *by, *at)),
             _ => None,
         });
-        let ip = |hop: &heddle_client::Hop| hop.target.addrs[0].ip();
-        // The one that was dialled says nothing, and a circuit of that kind says no more.
-        let expected = [(us.0, ip(&us.1), asked.1.target.rsa, ip(&asked.1))];
-        assert_eq!(told.collect::<Vec<_>>(), expected, "{shards:?}");
-        let of_probes = |event: &Event| matches!(event, Event::Reachable | Event::ProbeFailed);
-        assert!(!net.sim.events().iter().any(|(_, _, event)| of_probes(event)));
-        assert_eq!(net.circuits(0, 0) + net.circuits(1, 0), 0, "{shards:?}");
+        let (ours, at) = (us.1.target.addrs[0].ip(), asked.1.target.addrs[0]);
+        assert_eq!(told.collect::<Vec<_>>(), [(us.0, ours, ids(&asked.1), at); 2], "{shards:?}");
     }
+}
+
+/// Circuits may have a relay dialled at any address, and what is there speaks for it if he who chose it forwards it so.
+#[test]
+fn a_relay_that_a_circuit_had_us_dial_says_nothing_of_our_address() {
+    let (mut net, events) = probe(&Plan::default());
+    assert_eq!(events, [Event::Reachable]);
+    let tells = |net: &Net| {
+        net.sim.events().iter().filter(|(.., event)| matches!(event, Event::OurAddress { .. })).count()
+    };
+    assert_eq!(tells(&net), 0);
+    // Nor does one that answers in the place of the one that is asked.
+    let (host, authority) = (net.relays[0].host, ids(&net.relays[1].hop));
+    let at = net.relays[2].hop.target.addrs[0];
+    net.sim.control(host, 0, Control::AskAddress { authority, at });
+    net.sim.run_for(Duration::from_secs(5));
+    assert_eq!(tells(&net), 0);
+}
+
+fn ids(hop: &Hop) -> RelayIds {
+    RelayIds { rsa: hop.target.rsa, ed25519: hop.target.ed25519.expect("relays have both") }
 }
 
 #[test]

@@ -8,9 +8,6 @@
 //!    the way back: `Event::Reachable`. Anything else within [`PROBE_TIMEOUT`] is
 //!    `Event::ProbeFailed`.
 //!
-//! With [`Control::AskAddress`](crate::Control) the first hop is the last: what is wanted is the channel to it, which
-//! tells our address when it opens, and the circuit ends once it is answered.
-//!
 //! In this shard the probe is a transit circuit whose previous lane leads to no link: what is
 //! queued there is for us.
 
@@ -30,8 +27,8 @@ pub(crate) struct Probe {
     origin: OriginCircuit,
     /// Hops that are still to be asked for, ourselves last.
     hops: VecDeque<Hop>,
-    /// The relay that is to come back to us, if one is.
-    last: Option<RsaId>,
+    /// The relay that is to come back to us.
+    last: RsaId,
     deadline: Instant,
 }
 
@@ -49,7 +46,7 @@ impl Probe {
         key: CircuitKey,
         origin: OriginCircuit,
         hops: VecDeque<Hop>,
-        last: Option<RsaId>,
+        last: RsaId,
     ) -> Self {
         Probe { key, origin, hops, last, deadline: now + PROBE_TIMEOUT }
     }
@@ -58,8 +55,8 @@ impl Probe {
         self.key
     }
 
-    /// The relay that is to come back to us; `None` when the first hop is all of the probe.
-    pub fn last(&self) -> Option<RsaId> {
+    /// The relay that is to come back to us.
+    pub fn last(&self) -> RsaId {
         self.last
     }
 

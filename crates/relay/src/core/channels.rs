@@ -41,9 +41,12 @@ impl Core {
         self.meter.on_link_opened(CHANNELS);
         self.announce(peer.rsa, true);
         self.event(Event::ChannelOpened { role, peer, addr });
-        // Whoever dialled us only says what we have told everybody.
-        if let (Role::Initiator, Some(ours)) = (role, opened.our_addr) {
-            self.event(Event::OurAddress { ours, by: peer, at: addr.ip() });
+        // A circuit of somebody else's may have had us dial the same relay at an address that he chose, where what he
+        // has built between says what it wants.
+        if let (Role::Initiator, Some(ours)) = (role, opened.our_addr)
+            && self.asked.take_if(|asked| *asked == (peer, addr)).is_some()
+        {
+            self.event(Event::OurAddress { ours, by: peer, at: addr });
         }
         self.links.retire_duplicates(&peer);
         self.extend_waiting(peer.rsa, link_key, socket);

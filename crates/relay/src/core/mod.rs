@@ -115,6 +115,8 @@ pub(super) struct Core {
     rates: Rates,
     runs: Runs,
     probe: Option<Probe>,
+    /// Who was dialled, and where, to say how it sees our address.
+    asked: Option<(RelayIds, SocketAddr)>,
     meter: Meter,
     /// What is forced at places, while somebody wants that.
     forced: Option<Forced>,
@@ -159,6 +161,7 @@ impl Core {
             rates: Rates::new(&config),
             runs: config.scheduler.runs(),
             probe: None,
+            asked: None,
             meter: Meter::new(transports),
             forced: None,
             circuit_log: None,

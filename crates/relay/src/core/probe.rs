@@ -18,25 +18,12 @@ impl Core {
     pub fn start_probe(&mut self, via: Vec<ProbeHop>, ourselves: Target) {
         let begun = self.probe.is_none().then(|| self.begin_probe(via, ourselves)).flatten();
         match begun {
-            Some(probe) => self.send_out(probe),
+            Some(probe) => {
+                let key = probe.circuit();
+                self.probe = Some(probe);
+                self.find_channel(key);
+            }
             None => self.event(Event::ProbeFailed),
-        }
-    }
-
-    fn send_out(&mut self, probe: Probe) {
-        let key = probe.circuit();
-        self.probe = Some(probe);
-        self.find_channel(key);
-    }
-
-    /// Has a channel to an authority opened, if there is none: it will say how it sees our address.
-    pub fn ask_address(&mut self, authority: ProbeHop) {
-        if self.probe.is_some() {
-            return;
-        }
-        let ProbeHop { target, ntor_key } = authority;
-        if let Some(probe) = self.begin_circuit([Hop { target, ntor_key }].into(), None) {
-            self.send_out(probe);
         }
     }
 
@@ -44,11 +31,7 @@ impl Core {
         let ntor_key = *self.keys.as_ref()?.ntor_current.public();
         let last = via.last()?.target.rsa;
         let via = via.into_iter().map(|hop| Hop { target: hop.target, ntor_key: hop.ntor_key });
-        let hops = via.chain([Hop { target: ourselves, ntor_key }]).collect();
-        self.begin_circuit(hops, Some(last))
-    }
-
-    fn begin_circuit(&mut self, mut hops: VecDeque<Hop>, last: Option<RsaId>) -> Option<Probe> {
+        let mut hops: VecDeque<Hop> = via.chain([Hop { target: ourselves, ntor_key }]).collect();
         let first = hops.pop_front()?;
         let mut origin = OriginCircuit::new(self.params.clone(), self.entropy.rng());
         origin.create(&first, Handshake::Ntor).ok()?;
@@ -66,19 +49,15 @@ impl Core {
         let Some(mut probe) = self.probe.take() else { return };
         match self.step_probe(&mut probe) {
             Progress::UnderWay if !probe.is_late(self.now) => self.probe = Some(probe),
-            Progress::UnderWay | Progress::Failed => self.end_probe(&probe, false),
-            // Of a circuit that came back over a channel of our own making we learn nothing.
-            Progress::Complete => {
-                let is_new = probe.last().is_some_and(|last| !self.has_dialled(last));
-                self.end_probe(&probe, is_new);
+            Progress::Complete if !self.has_dialled(probe.last()) => {
+                self.close_circuit(probe.circuit(), DestroyReason::NONE);
+                self.event(Event::Reachable);
             }
-        }
-    }
-
-    fn end_probe(&mut self, probe: &Probe, reached: bool) {
-        self.close_circuit(probe.circuit(), DestroyReason::NONE);
-        if probe.last().is_some() {
-            self.event(if reached { Event::Reachable } else { Event::ProbeFailed });
+            // Of a circuit that came back over a channel of our own making we learn nothing.
+            Progress::UnderWay | Progress::Complete | Progress::Failed => {
+                self.close_circuit(probe.circuit(), DestroyReason::NONE);
+                self.event(Event::ProbeFailed);
+            }
         }
     }
 

@@ -158,7 +158,7 @@ impl Relay {
             Control::OnionKeys(keys) => self.core.set_onion_keys(keys),
             Control::Transport(transport) => self.transport = transport,
             Control::ProbeReachability { via, ourselves } => self.core.start_probe(via, ourselves),
-            Control::AskAddress { authority } => self.core.ask_address(authority),
+            Control::AskAddress { authority, at } => self.core.ask_address(&authority, at),
             Control::ExitPolicy(policy) => self.core.set_exit_policy(policy),
             Control::Stats => {
                 let stats = Box::new(self.stats());

@@ -16,8 +16,8 @@ const STREAMS_MAX: usize = 256;
 /// A request is sent so often, at last 32 times as rarely as at first.
 const TRIES_MAX: u32 = 24;
 const DOUBLINGS_MAX: u32 = 5;
-/// Streams of the peer's that begin anew at once and in each second: as many as there are, and more than two relays make
-/// circuits, since each time costs a lane and maybe a circuit. What is more waits, and an honest peer asks again.
+/// Streams of the peer's that begin anew at once and in each second: as many as there are, and more than two relays
+/// make circuits, because each time costs a lane and maybe a circuit. What is more waits, and an honest peer asks again.
 const AT_ONCE: u64 = 1 << 16;
 const PER_S: u64 = 5_000;
 /// Answers that wait, and answers that are repeated: a chunk has two requests at most.
@@ -173,8 +173,8 @@ impl Association {
         answers.push_back((number, result));
     }
 
-    /// The peer's messages on these streams begin anew, once all came that it had sent, and it has not had that done too
-    /// often.
+    /// The peer's messages on these streams begin anew, once all came that it had sent, and if it has not had that done
+    /// too often.
     fn perform(&mut self, now: Instant, last_tsn: u32, streams: &[u8]) -> u32 {
         if !self.receiver.has_all_to(last_tsn) {
             return result::IN_PROGRESS;

@@ -49,6 +49,15 @@ impl Core {
         }
     }
 
+    /// Dials a relay to hear how it sees our address.
+    pub fn ask_address(&mut self, relay: &RelayIds, at: SocketAddr) {
+        let dial = DialKey::of_peer(relay.rsa, relay.ed25519, at);
+        self.asked = Some((*relay, at));
+        if !self.draining && !self.dials.join(&dial, None) {
+            let _ = self.start_dial(dial, Party::Relay(relay.rsa), None, None);
+        }
+    }
+
     /// Begins a dial, if the neighbour who wants it may have one.
     fn start_dial(
         &mut self,
