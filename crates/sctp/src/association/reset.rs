@@ -17,7 +17,8 @@ const STREAMS_MAX: usize = 256;
 const TRIES_MAX: u32 = 24;
 const DOUBLINGS_MAX: u32 = 5;
 /// Streams of the peer's that begin anew at once and in each second: as many as there are, and more than two relays
-/// make circuits, because each time costs a lane and maybe a circuit. What is more waits, and an honest peer asks again.
+/// make circuits, because each time costs a lane and maybe a circuit. What is more waits, and an honest peer asks
+/// again.
 const AT_ONCE: u64 = 1 << 16;
 const PER_S: u64 = 5_000;
 /// Answers that wait, and answers that are repeated: a chunk has two requests at most.
