@@ -238,7 +238,6 @@ impl ControlPlane {
 
     /// A relay sees our address so. When that is news, all who name it or keep streams away from it hear it.
     fn on_our_address(&mut self, now: Instant, ours: IpAddr, by: RsaId, at: SocketAddr) {
-        let was_known = self.addresses.are_known();
         if !self.addresses.on_seen(now, ours, (by, at), &self.options.authorities) {
             return;
         }
@@ -250,10 +249,6 @@ impl ControlPlane {
             self.exit_policy = policy;
         }
         self.publishing.on_change();
-        // Who reached us at another address says nothing of this one.
-        if was_known {
-            self.reachability.begin_anew(now, self.options.assume_reachable);
-        }
     }
 
     fn probe(&mut self, now: Instant) {

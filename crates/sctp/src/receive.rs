@@ -229,7 +229,12 @@ impl Receiver {
         self.streams.reset(stream);
     }
 
-    /// The streams that anything came on.
+    /// How many streams anything came on.
+    pub(crate) fn streams(&self) -> usize {
+        self.streams.count()
+    }
+
+    /// These streams.
     pub(crate) fn stream_ids(&self) -> Vec<u16> {
         self.streams.ids()
     }

@@ -210,7 +210,7 @@ fn streams_begin_anew_so_often_at_once_and_in_a_second() {
     let begun = pair.now;
     let resets =
         |pair: &Pair| pair.events[1].iter().filter(|event| matches!(event, Event::PeerReset(_))).count();
-    let mut turn = |pair: &mut Pair| {
+    let turn = |pair: &mut Pair| {
         for stream in 0..STREAMS {
             assert!(pair.ends[0].write(stream, message(stream, 0, 20), 0, false));
             assert!(pair.ends[0].reset_stream(stream));

@@ -240,7 +240,7 @@ fn missing(options: &Options) -> impl Iterator<Item = (&'static str, &'static st
     let votes = options.authorities().any(|authority| authority.v3_ident.is_some());
     let vote = (authority.is_none() && !votes).then_some((
         "DirAuthority",
-        "none has a v3ident, without which nothing that it signs is believed, so the relay asks nobody for a \
+        "none has a v3ident, without which nothing that they sign is believed, so the relay asks nobody for a \
          consensus; copy the whole lines of your network",
     ));
     contact.into_iter().chain(authority).chain(vote)

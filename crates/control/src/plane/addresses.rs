@@ -5,8 +5,8 @@
 //!    which address we came (tor-spec, "NETINFO cells").
 //! 3. Authorities are believed and nobody else, where they are known to be and not where a circuit may have us dial
 //!    them, and only about addresses that others can reach and that are not their own. So does stock Tor.
-//! 4. They are asked again from time to time, because such addresses change. One that is told soon after another does
-//!    not count: who has several may be seen at each in turn.
+//! 4. They are asked again from time to time, because such addresses change. Another one counts when a second answer
+//!    says the same, of another authority if there is one.
 
 use crate::language::Wanted;
 use crate::options::ControlOptions;
@@ -19,22 +19,26 @@ use heddle_seam::rng::Rng;
 use heddle_seam::time::{Duration, Instant};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// Between two questions, as in stock Tor (`DUMMY_DOWNLOAD_INTERVAL`), which asks no more once it knows.
+/// Between an answer and the next question: stock Tor's `DUMMY_DOWNLOAD_INTERVAL`, but it asks no more once it knows.
 const ASK_EVERY: Duration = Duration::from_secs(20 * 60);
-/// The same after the first question that nobody answered. It doubles.
+/// Between a question that nobody answered, or an answer that needs a second one, and the next. It doubles.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
-/// Between two warnings that nobody has told it.
-const COMPLAIN_EVERY: Duration = Duration::from_secs(3600);
+const DOUBLINGS_MAX: u32 = 4;
+/// So long after an answer, or a warning, one is missed.
+const MISSED_AFTER: Duration = Duration::from_secs(3600);
 
 pub(crate) struct Addresses {
     /// As the options have it; 0.0.0.0 stands for what is to be learnt.
     options: Vec<SocketAddr>,
-    learnt: Option<(Ipv4Addr, Instant)>,
-    /// The same with what was learnt, and without what was not.
+    learnt: Option<Ipv4Addr>,
+    /// Another one, and which authority said so.
+    next: Option<(Ipv4Addr, RsaId)>,
+    /// The same as in the options with what was learnt, and without what was not.
     advertised: Vec<SocketAddr>,
-    /// The last question, and how long it counts.
-    asked: Option<(Instant, Duration)>,
-    complain_at: Option<Instant>,
+    ask_at: Option<Instant>,
+    /// Questions since the last answer.
+    unanswered: u32,
+    missed_at: Option<Instant>,
 }
 
 impl Addresses {
@@ -46,9 +50,11 @@ impl Addresses {
         let mut addresses = Addresses {
             options: kept.copied().collect(),
             learnt: None,
+            next: None,
             advertised: Vec::new(),
-            asked: None,
-            complain_at: None,
+            ask_at: None,
+            unanswered: 0,
+            missed_at: None,
         };
         addresses.fill_in();
         addresses
@@ -66,7 +72,7 @@ impl Addresses {
 
     /// What authorities told.
     pub fn learnt(&self) -> Option<Ipv4Addr> {
-        self.learnt.map(|(ours, _)| ours)
+        self.learnt
     }
 
     /// Whether all addresses are known.
@@ -86,24 +92,24 @@ impl Addresses {
             return None;
         }
         self.complain(now);
-        if self.asked.is_some_and(|(at, counts)| now.since(at) < counts) {
+        if self.ask_at.is_some_and(|at| now < at) {
             return None;
         }
         let relays = consensus.into_iter().flat_map(|consensus| &consensus.relays);
         let mut listed: Vec<_> = relays.filter_map(|relay| place(relay, authorities)).collect();
+        let is_another = |(ids, _): &(RelayIds, _)| self.next.is_none_or(|(_, by)| ids.rsa != by);
+        if listed.iter().any(is_another) {
+            listed.retain(is_another);
+        }
         let chosen = usize::try_from(rng.below(listed.len() as u64)).ok()?;
         let (authority, at) = (chosen < listed.len()).then(|| listed.swap_remove(chosen))?;
-        let counts = match (self.learnt, self.asked) {
-            (Some(_), _) => ASK_EVERY,
-            (None, None) => ASK_AGAIN,
-            (None, Some((_, before))) => (before * 2).min(ASK_EVERY),
-        };
-        self.asked = Some((now, counts));
+        self.ask_at = Some(now + ASK_AGAIN * (1 << self.unanswered.min(DOUBLINGS_MAX)));
+        self.unanswered += 1;
         log::debug!("Asking the authority {} for our address", authority.rsa);
         Some(Wanted::Tell { shard: 0, control: Control::AskAddress { authority, at } })
     }
 
-    /// A relay that was dialled at an address sees ours so. Says whether that is news.
+    /// A relay that was dialled at an address sees ours so. Says whether that is to count from now on.
     pub fn on_seen(
         &mut self,
         now: Instant,
@@ -113,29 +119,40 @@ impl Addresses {
     ) -> bool {
         let IpAddr::V4(seen) = ours else { return false };
         let is_believed = is_at(authorities, &by.0, at.ip()) && ours != at.ip() && is_global(ours);
-        let is_news = match self.learnt {
-            Some((before, since)) => before != seen && now.since(since) >= ASK_EVERY,
-            None => true,
-        };
-        if !self.is_any_learnt() || !is_believed || !is_news {
+        if !self.is_any_learnt() || !is_believed {
+            return false;
+        }
+        (self.unanswered, self.missed_at) = (0, Some(now + MISSED_AFTER));
+        self.ask_at = Some(now + ASK_EVERY);
+        let next = self.next.take();
+        if self.learnt == Some(seen) {
+            return false;
+        }
+        if self.learnt.is_some() && next.is_none_or(|(next, _)| next != seen) {
+            (self.next, self.ask_at) = (Some((seen, by)), Some(now + ASK_AGAIN));
             return false;
         }
         log::info!("The authority {by} sees us at {seen}, which is our address from now on");
-        self.learnt = Some((seen, now));
-        self.asked = Some((now, ASK_EVERY));
+        self.learnt = Some(seen);
         self.fill_in();
         true
     }
 
-    /// Warns when nobody has told our address, at most once an hour.
+    /// Warns when nobody has told our address, or told it again.
     fn complain(&mut self, now: Instant) {
-        let at = *self.complain_at.get_or_insert(now + ASK_AGAIN);
-        if self.learnt.is_none() && at <= now {
-            self.complain_at = Some(now + COMPLAIN_EVERY);
-            log::warn!(
+        let at = *self.missed_at.get_or_insert(now + ASK_AGAIN);
+        if now < at {
+            return;
+        }
+        self.missed_at = Some(now + MISSED_AFTER);
+        match self.learnt {
+            None => log::warn!(
                 "No authority has told us our address yet, and without it nothing is published; if it does not change, \
                  a line such as `Address 192.0.2.1` says it"
-            );
+            ),
+            Some(ours) => {
+                log::warn!("No authority has told us for an hour whether our address still is {ours}")
+            }
         }
     }
 
@@ -145,7 +162,7 @@ impl Addresses {
     }
 
     fn fill_in(&mut self) {
-        let learnt = self.learnt();
+        let learnt = self.learnt;
         let known = |addr: &SocketAddr| match addr.ip().is_unspecified() {
             true => Some(SocketAddr::from((learnt?, addr.port()))),
             false => Some(*addr),

@@ -13,18 +13,11 @@ const PROBE_EVERY: Duration = Duration::from_secs(30);
 pub(crate) struct Reachability {
     reached: bool,
     probed_at: Option<Instant>,
-    /// Whether the last probe that was asked for was of another address.
-    is_of_another: bool,
 }
 
 impl Reachability {
     pub fn new(reached: bool) -> Self {
-        Reachability { reached, probed_at: None, is_of_another: false }
-    }
-
-    /// Our address is another one. A probe of the one before may be under way, and is over when the next one is due.
-    pub fn begin_anew(&mut self, now: Instant, reached: bool) {
-        *self = Reachability { reached, probed_at: Some(now), is_of_another: true };
+        Reachability { reached, probed_at: None }
     }
 
     pub(crate) fn is_reached(&self) -> bool {
@@ -32,7 +25,7 @@ impl Reachability {
     }
 
     pub(crate) fn on_reached(&mut self) {
-        if !self.reached && !self.is_of_another {
+        if !self.reached {
             self.reached = true;
             log::info!("Our ORPort is reachable from the outside");
         }
@@ -50,7 +43,7 @@ impl Reachability {
             return None;
         }
         let via = pick_path(consensus, &ourselves, rng)?;
-        (self.probed_at, self.is_of_another) = (Some(now), false);
+        self.probed_at = Some(now);
         log::debug!("Probing our ORPort over {} and {}", via[0].target.rsa, via[1].target.rsa);
         Some(Wanted::Tell { shard: 0, control: Control::ProbeReachability { via, ourselves } })
     }

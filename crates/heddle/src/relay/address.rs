@@ -71,6 +71,9 @@ impl Listeners {
                 }
             }
             Some(address) => self.advertised.push(SocketAddr::new(address, port)),
+            None if ipv4 && are_public(options) => {
+                self.advertised.push(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port));
+            }
             None if ipv4 => {
                 return Err(
                     "the relay's IPv4 address is not known; add a line such as `Address 192.0.2.1`".into()

@@ -184,10 +184,12 @@ impl Association {
             streams.chunks_exact(2).map(|stream| u16::from_be_bytes([stream[0], stream[1]])).collect();
         named.sort_unstable();
         named.dedup();
-        let all = if named.is_empty() { self.receiver.stream_ids() } else { named };
-        if !self.resets.allowance.take(now, all.len() as u64) {
+        // None is named where all are meant. They are not looked at in vain.
+        let count = if named.is_empty() { self.receiver.streams() } else { named.len() };
+        if !self.resets.allowance.take(now, count as u64) {
             return result::IN_PROGRESS;
         }
+        let all = if named.is_empty() { self.receiver.stream_ids() } else { named };
         for stream in all {
             self.receiver.reset(stream);
             self.events.push_back(Event::PeerReset(stream));

@@ -99,6 +99,10 @@ impl Streams {
         self.ready > 0
     }
 
+    pub(super) fn count(&self) -> usize {
+        self.streams.len()
+    }
+
     pub(super) fn ids(&self) -> Vec<u16> {
         self.streams.keys().copied().collect()
     }

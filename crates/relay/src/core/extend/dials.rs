@@ -54,7 +54,8 @@ impl Core {
         let dial = DialKey::of_peer(relay.rsa, relay.ed25519, at);
         self.asked = Some((*relay, at));
         if !self.draining && !self.dials.join(&dial, None) {
-            let _ = self.start_dial(dial, Party::Relay(relay.rsa), None, None);
+            // It is our own, like a probe, and no neighbour's: those dial as they like.
+            let _ = self.start_dial(dial, Party::Relay(self.config.ids.rsa), None, None);
         }
     }
 
