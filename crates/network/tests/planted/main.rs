@@ -35,6 +35,12 @@ fn each_is_found(planted: &[usize]) {
     assert!(wrong.is_empty(), "{} of the runs are not as they should be:\n{}", wrong.len(), wrong.join("\n"));
 }
 
+/// By itself, so that it can be built before other tests run.
+#[test]
+fn the_copy_builds() {
+    assert!(copy::build().is_file());
+}
+
 #[test]
 fn the_copy_without_bugs_is_what_it_was_copied_of() {
     let program = copy::build();
