@@ -8,6 +8,7 @@ mod control_plane;
 mod endpoints;
 mod metrics;
 pub(crate) mod observe;
+mod service;
 mod shards;
 mod sockets;
 mod stacks;
@@ -28,6 +29,7 @@ use heddle_net::{ANSWER_BYTES, LoopHandle, Resolver, ResolverOptions, SystemEntr
 use heddle_relay::{Control, Event, Limits, RelayLanguage};
 use heddle_seam::rng::Entropy;
 use metrics::{DriverMetrics, Timed};
+use service::Service;
 use shards::{Parts, Shards, shard_count};
 use stacks::Stacks;
 use std::collections::BTreeSet;
@@ -269,11 +271,17 @@ fn write_pid_file(options: &Options) -> Result<(), Failure> {
 
 /// Hears signals until the relay has ended.
 fn wait(options: &Options, running: &Running) -> Result<(), Failure> {
+    let mut service = Service::new(Instant::now());
+    service.ready();
     let mut stop_at: Option<Instant> = None;
     loop {
-        let patience = stop_at.map(|at| at.saturating_duration_since(Instant::now()));
-        let message = match patience {
-            Some(patience) => running.messages.recv_timeout(patience),
+        let now = Instant::now();
+        service.look(now, || running.turns());
+        if stop_at.is_some_and(|at| at <= now) {
+            return stop(running, &service);
+        }
+        let message = match [stop_at, service.due()].into_iter().flatten().min() {
+            Some(at) => running.messages.recv_timeout(at.saturating_duration_since(now)),
             None => running.messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
         match message {
@@ -289,17 +297,25 @@ fn wait(options: &Options, running: &Running) -> Result<(), Failure> {
                 }
                 stop_at = Some(Instant::now() + Duration::from_secs(options.shutdown_wait_length_s));
             }
-            Ok(Message::Signal(_)) | Err(RecvTimeoutError::Timeout) => {
-                log::info!("Stopping");
-                return stop(running);
-            }
+            Ok(Message::Signal(_)) => return stop(running, &service),
+            Err(RecvTimeoutError::Timeout) => {}
             Ok(Message::ThreadEnded(Err(error))) => return Err(format!("the relay ended: {error}").into()),
             Ok(Message::ThreadEnded(Ok(()))) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
     }
 }
 
-fn stop(running: &Running) -> Result<(), Failure> {
+impl Running {
+    /// How often each event loop has turned, the control plane's last.
+    fn turns(&self) -> Vec<u64> {
+        let shards = self.handles.iter().map(|handle| handle.counters().waits);
+        shards.chain([self.control.counters().waits]).collect()
+    }
+}
+
+fn stop(running: &Running, service: &Service) -> Result<(), Failure> {
+    log::info!("Stopping");
+    service.stopping();
     for handle in &running.handles {
         let _ = handle.control(Control::Shutdown);
         handle.stop();
