@@ -24,6 +24,8 @@ const ASK_EVERY: Duration = Duration::from_secs(20 * 60);
 /// Between a question that nobody answered, or an answer that needs a second one, and the next. It doubles.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
 const DOUBLINGS_MAX: u32 = 4;
+/// Questions to authorities other than the one that told another address.
+const ANOTHERS_TRIES: u32 = 2;
 /// So long after an answer, or a warning, one is missed.
 const MISSED_AFTER: Duration = Duration::from_secs(3600);
 
@@ -98,7 +100,8 @@ impl Addresses {
         let relays = consensus.into_iter().flat_map(|consensus| &consensus.relays);
         let mut listed: Vec<_> = relays.filter_map(|relay| place(relay, authorities)).collect();
         let is_another = |(ids, _): &(RelayIds, _)| self.next.is_none_or(|(_, by)| ids.rsa != by);
-        if listed.iter().any(is_another) {
+        // If no other answers, the same may say it again.
+        if self.unanswered < ANOTHERS_TRIES && listed.iter().any(is_another) {
             listed.retain(is_another);
         }
         let chosen = usize::try_from(rng.below(listed.len() as u64)).ok()?;

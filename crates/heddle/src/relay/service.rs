@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 /// Every event loop has something to do once a second.
 const STILL_AFTER: Duration = Duration::from_secs(3);
+/// When one stands still it is soon looked at again: the manager may hear in time that it goes on.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The manager, as far as it wants to hear something.
 pub struct Service {
@@ -67,7 +69,6 @@ impl Watchdog {
 
     /// Whether no event loop stands still, of which the last is the control plane's.
     fn is_well(&mut self, now: Instant, turns: &[u64]) -> bool {
-        self.due = now + self.every;
         self.loops.resize(turns.len(), (0, now));
         for (seen, turned) in self.loops.iter_mut().zip(turns) {
             if seen.0 != *turned {
@@ -83,6 +84,7 @@ impl Watchdog {
             log::error!("{what} stands still, and the service manager is not told any more that all is well");
         }
         self.is_told = still.is_some();
+        self.due = now + if self.is_told { self.every.min(LOOK_AGAIN) } else { self.every };
         still.is_none()
     }
 }
@@ -100,8 +102,9 @@ mod tests {
         assert_eq!(watchdog.due, at(30));
         assert!(watchdog.is_well(at(30), &[30, 9, 31]));
         assert!(!watchdog.is_well(at(60), &[60, 9, 61]));
-        assert!(watchdog.is_well(at(90), &[90, 10, 91]), "it goes on");
-        assert!(!watchdog.is_well(at(120), &[120, 11, 91]));
+        assert_eq!(watchdog.due, at(61));
+        assert!(watchdog.is_well(at(61), &[61, 10, 62]), "it goes on");
+        assert!(!watchdog.is_well(at(91), &[91, 11, 62]));
     }
 
     #[test]

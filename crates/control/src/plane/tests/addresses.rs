@@ -141,6 +141,37 @@ fn another_address_counts_once_it_was_told_twice() {
 }
 
 #[test]
+fn another_authority_is_asked_whether_an_address_is_another() {
+    let mut world = world(options(Vec::new()));
+    // The consensus of the tests lists two relays.
+    let other = "7CB873C68D304F6C3BBD11527AC4E2A0DE27E67B";
+    let line = format!("c {}:81 {other}", IpAddr::from(AT));
+    world.plane.options.authorities.push(DirAuthority::parse(&line, &mut Vec::new()).unwrap());
+    world.run(TICK * 2, |_| false);
+    for (teller, asked) in [(AUTHORITY, other), (other, AUTHORITY)] {
+        let tell = |ours| Told::OurAddress { ours, by: rsa(teller), at: (AT, 1).into() };
+        world.tell(tell(SEEN));
+        world.tell(tell([198, 51, 100, 8].into()));
+        world.run(TICK, |_| false);
+        world.wanted.clear();
+        world.run(MINUTE * 3, |_| false);
+        assert_eq!(asked_of(&world), [rsa(asked); 2], "after a minute and another");
+        // It does not answer, so either may be asked.
+        world.run(MINUTE * 300, |_| false);
+        assert!(asked_of(&world).contains(&rsa(teller)));
+    }
+}
+
+/// Who was asked.
+fn asked_of(world: &World) -> Vec<RsaId> {
+    let authority = |wanted: &Wanted| match wanted {
+        Wanted::Tell { control: Control::AskAddress { authority, .. }, .. } => Some(authority.rsa),
+        _ => None,
+    };
+    world.wanted.iter().filter_map(authority).collect()
+}
+
+#[test]
 fn one_that_answers_nothing_is_asked_ever_more_slowly() {
     let mut world = world(options(Vec::new()));
     world.run(MINUTE * 16, |_| false);
