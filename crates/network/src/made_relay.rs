@@ -7,7 +7,7 @@ use core::net::IpAddr;
 use heddle_assembly::{Assembly, Offered, Over, Setup, queue_bytes_max};
 use heddle_client::Hop;
 use heddle_dir::certs::ChannelCerts;
-use heddle_dir::files::InMemory;
+use heddle_dir::files::{Files, InMemory};
 use heddle_dir::keys::{KeyOptions, RelayKeys};
 use heddle_proto::channel::Target;
 use heddle_proto::crypto::{NtorKeypair, OnionKeys};
@@ -15,12 +15,14 @@ use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
 use heddle_relay::{Control, Limits, ListedRelay, Relay, RelayLanguage, Relays};
 use heddle_seam::language::Language;
 use heddle_seam::node::{PortId, StackId};
-use heddle_seam::rng::{Entropy, Repeatable, Seed};
+use heddle_seam::rng::{Entropy, Repeatable, Rng, Seed};
 use heddle_seam::stopwatch::Stopwatch;
 use heddle_sim::{AnyNode, Host, HostId, Simulation};
 use heddle_torrc::{Options, UdpPort};
 use heddle_transport::Ciphers;
+use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex};
+use zeroize::Zeroizing;
 
 /// A relay of the network.
 #[derive(Clone)]
@@ -198,11 +200,29 @@ fn identity(index: usize) -> Arc<Identity> {
     made[index].get_or_insert_with(|| Arc::new(make_identity(index as u64))).clone()
 }
 
+/// A relay's other RSA key, for handshakes that nobody makes any more: only descriptors name it, which these relays have
+/// none of. To make one takes as long as all the rest of an identity, and so they have the same.
+static TAP_KEY: LazyLock<Zeroizing<Vec<u8>>> = LazyLock::new(|| {
+    let files = Arc::new(InMemory::default());
+    make_keys(files.clone(), &mut Seed::from_number(0).child("tap", 0).rng());
+    files.read(Path::new(TAP_PATH), 1 << 16).expect("it is in memory").expect("it was made")
+});
+const TAP_PATH: &str = "data/keys/secret_onion_key";
+
+fn make_keys(files: Arc<InMemory>, rng: &mut Rng) -> RelayKeys {
+    let options = KeyOptions { files, ..KeyOptions::new("data", "heddle") };
+    let unix_s = heddle_sim::Options::default().wall.as_secs();
+    RelayKeys::load_or_create(options, unix_s, rng).expect("keys are made")
+}
+
 fn make_identity(index: u64) -> Identity {
     let mut rng = Seed::from_number(index).child("identity", index).rng();
     let unix_s = heddle_sim::Options::default().wall.as_secs();
-    let options = KeyOptions { files: Arc::new(InMemory::default()), ..KeyOptions::new("data", "heddle") };
-    let keys = RelayKeys::load_or_create(options, unix_s, &mut rng).expect("keys are made");
+    let files = Arc::new(InMemory::default());
+    let path = Path::new(TAP_PATH);
+    path.parent().map_or(Ok(()), |folder| files.create_private_dir(folder)).expect("there is room");
+    files.write(path, &TAP_KEY).expect("there is room");
+    let keys = make_keys(files, &mut rng);
     let certs = Arc::new(ChannelCerts::create(&keys, unix_s, &mut rng).expect("certificates are made"));
     Identity { keys, certs }
 }
