@@ -12,7 +12,7 @@ demo: setup
 bench: setup
 	cargo run --release --locked --package heddle --quiet -- bench
 
-# A hang must not last for ever: the suite takes some 15 minutes on two slow cores, and its build 13. At a terminal the script has to stay
+# A hang must not last for ever: the suite takes some 12 minutes on two slow cores, and its build 15. At a terminal the script has to stay
 # where Ctrl-C reaches it; it ends its tests itself.
 test: setup hyperqueue lint
 	timeout $$(test -t 0 && echo --foreground) -k 30 5000 scripts/test

@@ -200,8 +200,8 @@ fn identity(index: usize) -> Arc<Identity> {
     made[index].get_or_insert_with(|| Arc::new(make_identity(index as u64))).clone()
 }
 
-/// A relay's other RSA key, for handshakes that nobody makes any more: only descriptors name it, which these relays have
-/// none of. To make one takes as long as all the rest of an identity, and so they have the same.
+/// A relay's other RSA key, for handshakes that nobody makes any more: only descriptors name it, and these relays have
+/// none. To make one takes as long as all the rest of an identity, and so they have the same.
 static TAP_KEY: LazyLock<Zeroizing<Vec<u8>>> = LazyLock::new(|| {
     let files = Arc::new(InMemory::default());
     make_keys(files.clone(), &mut Seed::from_number(0).child("tap", 0).rng());

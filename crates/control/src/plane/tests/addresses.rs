@@ -144,7 +144,7 @@ fn another_address_counts_once_it_was_told_twice() {
 fn another_authority_is_asked_whether_an_address_is_another() {
     let mut world = world(options(Vec::new()));
     // The consensus of the tests lists two relays.
-    let other = "7CB873C68D304F6C3BBD11527AC4E2A0DE27E67B";
+    let other = "7CB873C743B09FBD91494A8237A7F87999EEEEC1";
     let line = format!("c {}:81 {other}", IpAddr::from(AT));
     world.plane.options.authorities.push(DirAuthority::parse(&line, &mut Vec::new()).unwrap());
     world.run(TICK * 2, |_| false);
