@@ -299,7 +299,7 @@ pub const PLANTED: &[Planted] = &[
         file: "relay/src/table/credit.rs",
         good: "self.say(link, key, side); } [[self.mark_ready(now, key, side);]] Ok(())",
         bad: "let _ = now;",
-        seed: 6,
+        seed: 2,
     },
     Planted {
         name: "credit off by one",
