@@ -107,11 +107,12 @@ impl ControlPlane {
             log::warn!("What the relay carried before is not known: the file state: {error}");
             BandwidthHistory::new(now_unix_s)
         });
+        let addresses = Addresses::new(&options);
         let mut plane = ControlPlane {
             files,
             shards,
-            credentials: Credentials::new(identity, &options, entropy),
-            addresses: Addresses::new(&options),
+            credentials: Credentials::new(identity, &options, addresses.ips(), entropy),
+            addresses,
             exit_policy: options.exit_policy.clone(),
             following,
             publishing: Publishing::default(),
@@ -130,7 +131,6 @@ impl ControlPlane {
             wanted: VecDeque::new(),
             options,
         };
-        plane.credentials.set_addrs(plane.addresses.ips());
         plane.credentials.warn_of_master_key(now_unix_s);
         plane.standing.signing_expires_unix_s = plane.credentials.signing_expires_unix_s();
         plane.tell(|plane| plane.credentials.onion_keys());

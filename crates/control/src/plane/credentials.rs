@@ -49,12 +49,17 @@ pub struct Renewed {
 }
 
 impl Credentials {
-    pub fn new(identity: Identity, options: &ControlOptions, entropy: Box<dyn Entropy>) -> Self {
+    pub fn new(
+        identity: Identity,
+        options: &ControlOptions,
+        addrs: Vec<IpAddr>,
+        entropy: Box<dyn Entropy>,
+    ) -> Self {
         Credentials {
             keys: identity.keys,
             certs: identity.certs,
             entropy,
-            addrs: Vec::new(),
+            addrs,
             padding: PaddingOptions::default(),
             offline_master_key: options.offline_master_key,
         }

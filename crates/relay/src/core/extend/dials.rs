@@ -43,19 +43,21 @@ impl Core {
         let dialled =
             flows.map(|flows| flows.connection()).find(|of| of.role == Role::Initiator && of.peer == *peer);
         let Some(ReadyConnection { addr, .. }) = dialled else { return };
-        let dial = DialKey::of_peer(peer.rsa, peer.ed25519, addr);
-        if !self.draining && !self.dials.join(&dial, None) {
-            let _ = self.start_dial(dial, Party::Relay(peer.rsa), None, None);
-        }
+        self.dial_for_nobody(peer, addr, Party::Relay(peer.rsa));
     }
 
     /// Dials a relay to hear how it sees our address.
     pub fn ask_address(&mut self, relay: &RelayIds, at: SocketAddr) {
-        let dial = DialKey::of_peer(relay.rsa, relay.ed25519, at);
         self.asked = Some((*relay, at));
+        // It is our own, like a probe, and no neighbour's: those dial as they like.
+        self.dial_for_nobody(relay, at, Party::Relay(self.config.ids.rsa));
+    }
+
+    /// Dials a relay for no circuit, if whoever it is counted for may have one more.
+    fn dial_for_nobody(&mut self, relay: &RelayIds, at: SocketAddr, party: Party) {
+        let dial = DialKey::of_peer(relay.rsa, relay.ed25519, at);
         if !self.draining && !self.dials.join(&dial, None) {
-            // It is our own, like a probe, and no neighbour's: those dial as they like.
-            let _ = self.start_dial(dial, Party::Relay(self.config.ids.rsa), None, None);
+            let _ = self.start_dial(dial, party, None, None);
         }
     }
 
