@@ -16,6 +16,7 @@
 
 mod arrivals;
 mod attack;
+mod awake;
 mod captures;
 mod engine;
 mod forge;
@@ -106,7 +107,7 @@ impl Emulation {
         let engine = Engine::new(topology, devices, homes(&hosts), captures, attackers);
         let (packet_threads, realtime) =
             PacketThreads::start(engine).map_err(Error::io("starting the emulator"))?;
-        let notes = notes(privilege, realtime);
+        let notes = notes(privilege, realtime, packet_threads.stay_awake());
         Ok(Emulation { packet_threads, programs, hosts, options: options.clone(), seed: run.seed, notes })
     }
 
@@ -320,8 +321,11 @@ fn homes(hosts: &[Host]) -> BTreeMap<IpAddr, HostId> {
     (0..).zip(hosts).flat_map(of).collect()
 }
 
-fn notes(privilege: Privilege, realtime: io::Result<()>) -> Vec<String> {
+fn notes(privilege: Privilege, realtime: io::Result<()>, stays_awake: bool) -> Vec<String> {
     let mut notes = Vec::new();
+    if stays_awake {
+        notes.push("keeps one processor awake, because this is a virtual machine".to_owned());
+    }
     if privilege == Privilege::UserNamespace {
         notes.push("runs without root, in a user namespace".to_owned());
     }

@@ -37,8 +37,20 @@ pub fn keep_to(processors: &[usize]) -> io::Result<()> {
 ///
 /// EPERM without CAP_SYS_NICE outside any user namespace, and where RLIMIT_RTPRIO is below 10.
 pub fn run_first() -> io::Result<()> {
-    let parameters = libc::sched_param { sched_priority: PRIORITY };
-    let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
+    schedule(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, PRIORITY)
+}
+
+/// Has the calling thread run when no ordinary one wants its processor (SCHED_IDLE), and next to nothing beside one.
+///
+/// # Errors
+///
+/// What the kernel says; it allows this to everybody.
+pub fn run_last() -> io::Result<()> {
+    schedule(libc::SCHED_IDLE, 0)
+}
+
+fn schedule(policy: libc::c_int, priority: libc::c_int) -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: priority };
     // SAFETY: the kernel reads one sched_param, which lives until the call returns; 0 is the calling thread.
     #[allow(unsafe_code)]
     let result = unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) };

@@ -8,6 +8,8 @@
 //! A thread that leaves ordinary programs less than a twentieth of its processor is stopped for 50 ms once a second:
 //! the kernel's fair server, or its limit for real-time threads, sees to that. So a thread that is busy all the time
 //! rests in between, too briefly to matter, and the other one takes its turns meanwhile ([`Rest`]).
+//!
+//! In a virtual machine the first one has a single processor, which is [kept awake](super::awake).
 
 use std::io;
 use std::mem;
@@ -27,6 +29,7 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
+use super::awake::{Awake, is_virtual};
 use super::engine::{Clock, Engine};
 use super::stack::Stack;
 use super::wake_probe::WakeProbe;
@@ -58,6 +61,8 @@ pub(super) struct PacketThreads {
     shared: Arc<Shared>,
     /// Each ends with the CPU time that it used, in nanoseconds.
     threads: Vec<JoinHandle<io::Result<u64>>>,
+    /// In a virtual machine.
+    awake: Option<Awake>,
 }
 
 /// What a thread owes to ordinary programs on its processor.
@@ -96,8 +101,12 @@ impl PacketThreads {
     /// Starts the threads. Returns also whether they run before all ordinary ones.
     pub(super) fn start(engine: Engine) -> io::Result<(PacketThreads, io::Result<()>)> {
         let shared = Arc::new(Shared::new(engine)?);
-        let mut threads = PacketThreads { shared, threads: Vec::new() };
-        let [first, second] = halves(&realtime::processors()?);
+        let mut threads = PacketThreads { shared, threads: Vec::new(), awake: None };
+        let [mut first, second] = halves(&realtime::processors()?);
+        if let Some(processor) = first.first().copied().filter(|_| is_virtual()) {
+            first.truncate(1);
+            threads.awake = Some(Awake::start(processor)?);
+        }
         let mut realtime = threads.add("wires", first, Shared::run_first)?;
         if !second.is_empty() {
             realtime = realtime.and(threads.add("wires, second", second, Shared::run_second)?);
@@ -123,6 +132,11 @@ impl PacketThreads {
         };
         self.threads.push(thread::Builder::new().name(name.into()).spawn(run)?);
         ready.recv().map_err(io::Error::other)
+    }
+
+    /// Whether the processor of the first thread is kept from sleeping.
+    pub(super) fn stay_awake(&self) -> bool {
+        self.awake.is_some()
     }
 
     /// Whether packets move. When they do not, [`stop`](Self::stop) says why.
@@ -183,6 +197,7 @@ impl PacketThreads {
     /// Ends the threads and shows what they leave behind.
     pub(super) fn stop(&mut self) -> io::Result<MutexGuard<'_, Engine>> {
         self.shared.request_stop();
+        self.awake = None;
         let mut cpu_ns = 0;
         for thread in self.threads.drain(..) {
             cpu_ns += thread.join().map_err(|_| panicked())??;
@@ -423,7 +438,7 @@ mod tests {
     #[test]
     fn ordinary_threads_never_hold_the_engine() {
         let shared = Shared::new(engine()).unwrap();
-        let threads = PacketThreads { shared: Arc::new(shared), threads: Vec::new() };
+        let threads = PacketThreads { shared: Arc::new(shared), threads: Vec::new(), awake: None };
         let held = threads.shared.lock().unwrap();
         let (from, to) = (HostId(0), HostId(1));
         let down = Step { down: Some(true), ..Step::default() };
