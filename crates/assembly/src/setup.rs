@@ -65,6 +65,7 @@ impl Setup<'_> {
             forwards_datagrams: options.heddle.forward_datagrams,
             flow_control: options.heddle.flow_control,
             extend_to_private: options.extend_allow_private_addresses,
+            extend_to_ipv6: self.advertised.iter().any(SocketAddr::is_ipv6),
             any_host_names: options.server_dns_allow_non_rfc953_hostnames,
             max_queue_bytes: self.queue_bytes_max / usize::from(self.shards),
             bandwidth: Limit {

@@ -27,6 +27,8 @@ pub enum Told {
     ProbeFailed,
     /// A relay that was dialled for [`Control::AskAddress`] sees our address so.
     OurAddress { ours: IpAddr, by: RsaId, at: SocketAddr },
+    /// A relay's clock differs much from ours, which is so far ahead of it, or behind.
+    ClockDiffers { by: RsaId, ahead_s: i64 },
     /// Memory was short, and circuits with so many cells were closed.
     MemoryPressure { freed_cells: u32 },
     /// All that the relay's sockets have carried so far.
@@ -51,6 +53,7 @@ impl Told {
             Event::Reachable => Ok(Told::Reachable),
             Event::ProbeFailed => Ok(Told::ProbeFailed),
             Event::OurAddress { ours, by, at } => Ok(Told::OurAddress { ours, by: by.rsa, at }),
+            Event::ClockDiffers { peer, ahead_s } => Ok(Told::ClockDiffers { by: peer.rsa, ahead_s }),
             Event::MemoryPressure { freed_cells } => Ok(Told::MemoryPressure { freed_cells }),
             Event::Stats(stats) => Ok(Told::Stats { shard, stats }),
             event => Err(event),

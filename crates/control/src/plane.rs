@@ -12,6 +12,7 @@
 //! Each of these has its own state; this file wires them.
 
 mod addresses;
+mod clock_skew;
 mod credentials;
 mod following;
 mod name_servers;
@@ -29,6 +30,7 @@ use crate::language::{ControlLanguage, Standing, Told, Wanted};
 use crate::metrics::MetricsPort;
 use crate::options::ControlOptions;
 use addresses::Addresses;
+use clock_skew::ClockSkew;
 use credentials::{Credentials, Renewed};
 use following::Following;
 use heddle_dir::bandwidth::BandwidthHistory;
@@ -73,6 +75,7 @@ pub struct ControlPlane {
     publishing: Publishing,
     reachability: Reachability,
     name_servers: NameServers,
+    clock_skew: ClockSkew,
     pressure: Pressure,
     exchanges: Exchanges<Purpose>,
     metrics: MetricsPort,
@@ -118,6 +121,7 @@ impl ControlPlane {
             publishing: Publishing::default(),
             reachability: Reachability::new(options.assume_reachable),
             name_servers: NameServers::new(resolves),
+            clock_skew: ClockSkew::default(),
             pressure: Pressure::default(),
             exchanges: Exchanges::new(),
             metrics: MetricsPort::new(options.metrics_policy.clone(), shards),
@@ -299,6 +303,11 @@ impl ControlPlane {
             Told::Reachable => self.reachability.on_reached(),
             Told::ProbeFailed => log::debug!("A reachability probe failed"),
             Told::OurAddress { ours, by, at } => self.on_our_address(now, ours, by, at),
+            Told::ClockDiffers { by, ahead_s } => {
+                if let Some(ahead_s) = self.clock_skew.on_differs(now, by, ahead_s) {
+                    log::warn!("{}", clock_skew::warning(ahead_s));
+                }
+            }
             Told::MemoryPressure { freed_cells } => {
                 self.standing.freed_cells += u64::from(freed_cells);
                 self.pressure.on_freed(now, freed_cells);

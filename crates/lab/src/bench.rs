@@ -33,6 +33,7 @@ use crate::results::{Measurement, NOT_COMPLETED, Repetition, RunSamples, Summary
 use crate::socks::{self, Target};
 use crate::testnet::{Client, Network, NetworkOptions, Program, Relay, RelayOptions};
 use crate::traffic::{self, Content, Server, Transfer};
+use crate::turns::order;
 use costs::Observation;
 
 /// The relays of a path.
@@ -301,8 +302,8 @@ impl Bench<'_> {
                 break;
             }
             let mut costs = vec![None; kinds.len()];
-            for turn in 0..kinds.len() {
-                let which = (round + turn) % kinds.len();
+            // Each network goes on where the one before ended: it may have fewer rounds than there are kinds.
+            for which in order(kinds.len(), self.number * self.options.rounds_max + round) {
                 let kind = kinds[which];
                 on_step(&format!("{}: {}", self.place(round), kind.name()));
                 costs[which] = self.turn(kind, round, taken)?;

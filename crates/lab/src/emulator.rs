@@ -116,7 +116,7 @@ impl Emulation {
         self.find(host).ok().map(|host| host.addresses.as_slice())
     }
 
-    /// What the machine did not allow, which may make the emulator late but not wrong.
+    /// What the machine did not allow, which may make the emulator late but not wrong, and what it was made to do.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }

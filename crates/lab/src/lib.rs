@@ -31,6 +31,7 @@ pub mod statistics;
 pub mod testnet;
 pub mod trace;
 pub mod traffic;
+pub(crate) mod turns;
 pub(crate) mod view;
 
 use std::path::Path;

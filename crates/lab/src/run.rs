@@ -1,7 +1,7 @@
 //! Does what a plan says, on a backend, and writes down what was measured.
 //!
 //! In each run every arm is measured once, from nothing to nothing, all under that run's seed and in an order that
-//! rotates from run to run. Results are written also when the experiment was interrupted or turned out invalid.
+//! changes from run to run. Results are written also when the experiment was interrupted or turned out invalid.
 //!
 //! In virtual time an arm of a run may be a job by itself, for many machines ([`write_jobs`], [`make_job`]). What jobs
 //! gave is put together by the code that keeps what was measured here ([`collect`]).

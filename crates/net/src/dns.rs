@@ -1,6 +1,7 @@
 //! DNS for exits, by `hickory-resolver` on a thread of its own.
 
 mod answers;
+mod liars;
 mod ttl;
 
 use crate::entropy::SystemEntropy;
@@ -19,6 +20,7 @@ use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::op::ResponseCode;
 use hickory_resolver::proto::rr::{Name, RData, RecordType};
 use hickory_resolver::system_conf::parse_resolv_conf;
+use liars::Liars;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -49,6 +51,9 @@ pub const SOCKETS_PER_QUESTION: usize = 2 * (3 + 1);
 /// name, and its places in the map. `tests/resolver_memory.rs` measures it.
 pub const ANSWER_BYTES: usize = 1536;
 
+/// Between two looks whether name servers lie, and up to as much again; as in stock Tor.
+const LOOK_EVERY: Duration = Duration::from_secs(12 * 3600);
+
 /// Options of a [`Resolver`].
 #[derive(Clone, Debug)]
 pub struct ResolverOptions {
@@ -63,12 +68,16 @@ pub struct ResolverOptions {
     /// Mix the case of questions and expect it back, which makes answers harder to forge
     /// (ServerDNSRandomizeCase). Default on.
     pub randomize_case: bool,
-    /// Look into `/etc/hosts` first. Default on.
-    pub hosts_file: bool,
+    /// Look whether the name servers have addresses for names that nobody has, which are no answers then
+    /// (ServerDNSDetectHijacking). Default off.
+    pub detect_hijacking: bool,
+    /// Names that everybody knows (ServerDNSTestAddresses). If such servers lie about most of them, too, nothing can be
+    /// resolved. Default none.
+    pub well_known: Vec<String>,
     /// Ask for IPv6 addresses too. Default on.
     pub ipv6: bool,
-    /// Questions under way at once, of all shards; more fail at once. Each may need [`SOCKETS_PER_QUESTION`]. Default
-    /// [`RESOLVER_PLACES`], 8192.
+    /// Questions under way at once, of all shards; more fail at once. Each may need [`SOCKETS_PER_QUESTION`]. One of
+    /// them is our own where hijacking is looked for. Default [`RESOLVER_PLACES`], 8192.
     pub in_flight_max: usize,
     /// Answers remembered, for minutes up to an hour, each of [`ANSWER_BYTES`] at most. Default 8192.
     pub cache_answers_max: u64,
@@ -85,7 +94,8 @@ impl Default for ResolverOptions {
             name_servers: Vec::new(),
             search_domains: false,
             randomize_case: true,
-            hosts_file: true,
+            detect_hijacking: false,
+            well_known: Vec::new(),
             ipv6: true,
             in_flight_max: RESOLVER_PLACES,
             cache_answers_max: 8192,
@@ -106,6 +116,9 @@ struct Inner {
     /// `None` until the configuration could be read.
     resolver: Mutex<Option<TokioResolver>>,
     answers: Answers,
+    liars: Arc<Liars>,
+    /// Looks for them.
+    look: Mutex<Option<AbortHandle>>,
     entropy: SystemEntropy,
     in_flight: Arc<AtomicUsize>,
     under_way: Arc<UnderWay>,
@@ -130,6 +143,8 @@ impl Resolver {
             options: Arc::new(options),
             resolver: Mutex::new(None),
             answers,
+            liars: Arc::default(),
+            look: Mutex::new(None),
             entropy,
             in_flight: Arc::default(),
             under_way: Arc::default(),
@@ -144,14 +159,44 @@ impl Resolver {
     /// read; what was known before stays then.
     pub fn reload(&self) -> io::Result<()> {
         let resolver = build(&self.inner.options)?;
-        *self.inner.resolver.lock().unwrap_or_else(PoisonError::into_inner) = Some(resolver);
+        *self.inner.resolver.lock().unwrap_or_else(PoisonError::into_inner) = Some(resolver.clone());
         self.inner.answers.clear();
+        if self.inner.options.detect_hijacking {
+            self.look_for_liars(resolver);
+        }
         Ok(())
     }
 
-    /// Whether a configuration could be read.
+    /// Whether a configuration could be read, and the name servers do not lie about everything.
     pub fn is_ready(&self) -> bool {
-        self.inner.resolver.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        let has_resolver = self.inner.resolver.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        has_resolver && !self.inner.liars.are_all_there_is()
+    }
+
+    /// From now on, and these servers instead of those before.
+    fn look_for_liars(&self, resolver: TokioResolver) {
+        let inner = &self.inner;
+        let (options, answers, liars) = (inner.options.clone(), inner.answers.clone(), inner.liars.clone());
+        let mut entropy = inner.entropy;
+        let task = inner.runtime.spawn(async move {
+            loop {
+                let ask = |name: String| async {
+                    let query = Query::Forward(name);
+                    let asked = tokio::time::timeout(options.query_timeout, ask(&resolver, &query, &options));
+                    asked.await.unwrap_or_else(|_| Found::transient())
+                };
+                let mut rng = entropy.rng();
+                if liars.look(&options.well_known, &mut rng, ask).await {
+                    answers.clear();
+                }
+                let more_s = rng.below(LOOK_EVERY.as_secs());
+                tokio::time::sleep(LOOK_EVERY + Duration::from_secs(more_s)).await;
+            }
+        });
+        let mut look = inner.look.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(before) = look.replace(task.abort_handle()) {
+            before.abort();
+        }
     }
 
     /// Asks, and has the answer delivered to `to`: always exactly one.
@@ -161,13 +206,15 @@ impl Resolver {
         if let Some(answer) = inner.answers.get(&query) {
             return ticket.answer(answer);
         }
-        if inner.in_flight.load(Ordering::Relaxed) > inner.options.in_flight_max {
+        let ours = usize::from(inner.options.detect_hijacking);
+        if inner.in_flight.load(Ordering::Relaxed) + ours > inner.options.in_flight_max {
             return;
         }
         let Some(resolver) = inner.resolver.lock().unwrap_or_else(PoisonError::into_inner).clone() else {
             return;
         };
-        let (options, answers, mut entropy) = (inner.options.clone(), inner.answers.clone(), inner.entropy);
+        let (options, answers, liars) = (inner.options.clone(), inner.answers.clone(), inner.liars.clone());
+        let mut entropy = inner.entropy;
         let key = (to.number(), id);
         let asking = Asking { key: Some(key), under_way: inner.under_way.clone() };
         // Its end waits until the task is among those under way.
@@ -175,7 +222,7 @@ impl Resolver {
         let task = inner.runtime.spawn(async move {
             let asked = ask(&resolver, &query, &options);
             let found = tokio::time::timeout(options.query_timeout, asked).await;
-            let found = found.unwrap_or_else(|_| Found::transient());
+            let found = liars.left_of(found.unwrap_or_else(|_| Found::transient()));
             asking.answer(answers.put(query, found, &mut entropy.rng()));
         });
         under_way.insert(key, Question { ticket, task: task.abort_handle() });
@@ -283,7 +330,8 @@ fn build(options: &ResolverOptions) -> io::Result<TokioResolver> {
         config = ResolverConfig::from_parts(None, Vec::new(), config.name_servers().to_vec());
     }
     opts.case_randomization = options.randomize_case;
-    opts.use_hosts_file = if options.hosts_file { ResolveHosts::Always } else { ResolveHosts::Never };
+    // Names and addresses of the operator's own machines are nothing for clients. Stock Tor does not look either.
+    opts.use_hosts_file = ResolveHosts::Never;
     // What is remembered is in `answers`.
     opts.cache_size = 0;
     opts.max_active_requests = options.in_flight_max;

@@ -40,7 +40,8 @@ pub fn run_first() -> io::Result<()> {
     schedule(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, PRIORITY)
 }
 
-/// Has the calling thread run when no ordinary one wants its processor (SCHED_IDLE), and next to nothing beside one.
+/// Has the calling thread run when no ordinary one wants its processor (SCHED_IDLE), and next to nothing beside one of
+/// the same control group; among groups, which sessions may be, only the groups' weights count.
 ///
 /// # Errors
 ///

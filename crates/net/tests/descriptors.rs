@@ -55,7 +55,6 @@ fn questions_to_silent_servers_hold_no_more_than_is_reckoned() {
     let silent = ["127.0.0.1:0", "127.0.0.2:0"].map(|addr| UdpSocket::bind(addr).unwrap());
     let resolver = Resolver::start(ResolverOptions {
         name_servers: silent.iter().map(|socket| socket.local_addr().unwrap()).collect(),
-        hosts_file: false,
         in_flight_max: QUESTIONS_MAX,
         try_timeout: Some(Duration::from_millis(1500)),
         ..ResolverOptions::default()

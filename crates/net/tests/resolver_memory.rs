@@ -56,7 +56,6 @@ fn serve(socket: &UdpSocket) -> bool {
 fn start(server: SocketAddr) -> Strings {
     let resolver = Resolver::start(ResolverOptions {
         name_servers: vec![server],
-        hosts_file: false,
         // As long as all have to wait for a processor, so that no answer comes late.
         try_timeout: Some(Duration::from_secs(4)),
         query_timeout: Duration::from_secs(600),

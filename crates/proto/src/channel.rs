@@ -70,6 +70,8 @@ pub struct Opened {
     pub peer_addrs: Vec<IpAddr>,
     /// Our address as the peer sees it (NETINFO).
     pub our_addr: Option<IpAddr>,
+    /// How many seconds our clock is ahead of the peer's, or behind it (NETINFO); zero where it does not say.
+    pub clock_ahead_s: i64,
     /// 4 or 5.
     pub link_protocol: u16,
 }

@@ -49,6 +49,8 @@ pub struct RelayConfig {
     /// Whether circuits may be extended to private addresses (`ExtendAllowPrivateAddresses`, which
     /// `TestingTorNetwork` turns on).
     pub extend_to_private: bool,
+    /// Whether circuits may be extended to IPv6 addresses: where the relay itself is reached by IPv6.
+    pub extend_to_ipv6: bool,
     /// Whether exits ask for names with characters that hosts' names do not have (`ServerDNSAllowNonRFC953Hostnames`).
     pub any_host_names: bool,
     /// Bytes that cells may take: those that wait, and what flows keep in endpoints (`MaxMemInQueues`).
@@ -84,6 +86,7 @@ impl RelayConfig {
             forwards_datagrams: false,
             flow_control: FlowChoice::Auto,
             extend_to_private: false,
+            extend_to_ipv6: false,
             any_host_names: false,
             max_queue_bytes: 64 << 20,
             bandwidth: Limit { rate_bytes_per_s: 1 << 40, burst_bytes: 1 << 40 },

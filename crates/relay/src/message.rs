@@ -94,6 +94,8 @@ pub enum Event {
     },
     /// A relay that was dialled for [`Control::AskAddress`] told us how it sees our address (NETINFO).
     OurAddress { ours: IpAddr, by: RelayIds, at: SocketAddr },
+    /// The clock of a relay of the consensus differs much from ours, which is so far ahead of it, or behind (NETINFO).
+    ClockDiffers { peer: RelayIds, ahead_s: i64 },
     /// Somebody else's channel to our ORPort carried our own probe.
     Reachable,
     /// A reachability probe failed; the control plane may try another relay.

@@ -63,6 +63,13 @@ impl Relays {
         self.ids.get(first).is_some_and(|(listed, _)| listed == rsa)
     }
 
+    /// The Ed25519 identity that the consensus lists beside an RSA identity, if it is known.
+    pub(crate) fn ed25519_of(&self, rsa: &RsaId) -> Option<Ed25519Id> {
+        let first = self.ids.partition_point(|(listed, _)| listed < rsa);
+        let same = self.ids.get(first..)?.iter().take_while(|(listed, _)| listed == rsa);
+        same.filter_map(|(_, ed25519)| *ed25519).next()
+    }
+
     /// Whether a relay or an authority listens at this address and port.
     pub(crate) fn has_port(&self, addr: SocketAddr) -> bool {
         // `None` comes first in order.
@@ -114,6 +121,8 @@ mod tests {
         assert!(!relays.contains(&ids(2, 3)) && !relays.contains(&ids(1, 1)) && !relays.contains(&ids(3, 3)));
         let by_rsa = [0, 1, 2, 3].map(|number| relays.contains_rsa(&RsaId([number; 20])));
         assert_eq!(by_rsa, [false, true, true, false]);
+        let ed25519 = [0, 1, 2, 3].map(|number| relays.ed25519_of(&RsaId([number; 20])));
+        assert_eq!(ed25519, [None, None, Some(Ed25519Id([2; 32])), None]);
         for (addr, is_port, is_addr) in [
             ("192.0.2.1:9001", true, true),
             ("[::ffff:192.0.2.1]:9001", true, true),

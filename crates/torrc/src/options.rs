@@ -118,7 +118,7 @@ pub struct Options {
     pub server_dns_search_domains: bool,
     /// Whether the relay looks for a name server that lies about names that do not exist.
     pub server_dns_detect_hijacking: bool,
-    /// Names that are looked up to see whether the name servers work at all.
+    /// Names that everybody knows. If such a name server lies about most of them, too, the relay is no exit.
     pub server_dns_test_addresses: Vec<String>,
     /// Whether the relay starts although its name servers cannot be read.
     pub server_dns_allow_broken_config: bool,
@@ -166,6 +166,9 @@ const RELAY_RATE_MIN: u64 = 75 * 1024;
 pub(super) const BANDWIDTH_MAX: u64 = i32::MAX as u64;
 
 const DAY_S: u64 = 24 * 3600;
+
+/// Stock Tor's `ServerDNSTestAddresses`.
+const WELL_KNOWN: [&str; 4] = ["www.google.com", "www.mit.edu", "www.yahoo.com", "www.slashdot.org"];
 
 impl Options {
     /// Where the keys are: `KeyDirectory`, or `keys` in the data directory.
@@ -377,7 +380,7 @@ impl Default for Options {
             server_dns_resolv_conf_file: None,
             server_dns_search_domains: false,
             server_dns_detect_hijacking: true,
-            server_dns_test_addresses: Vec::new(),
+            server_dns_test_addresses: WELL_KNOWN.map(str::to_owned).into(),
             server_dns_allow_broken_config: true,
             server_dns_allow_non_rfc953_hostnames: false,
             server_dns_randomize_case: true,

@@ -41,8 +41,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "RunAsDaemon",
     "SafeLogging",
     "ServerDNSAllowBrokenConfig",
-    "ServerDNSDetectHijacking",
-    "ServerDNSTestAddresses",
     "TestingAuthKeyLifetime",
     "TestingAuthKeySlop",
     "TestingDirConnectionMaxStall",

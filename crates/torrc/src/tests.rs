@@ -83,7 +83,7 @@ fn a_full_torrc_is_read() {
     let text = FULL.replace("20 mbit", "200 mbit");
     let (options, warnings) = load(&text).expect("a good torrc");
     let ignored: Vec<_> = warnings.iter().filter_map(|warning| warning.split(": ").nth(1)).collect();
-    assert_eq!(ignored, ["SafeLogging", "ServerDNSTestAddresses", "User"]);
+    assert_eq!(ignored, ["SafeLogging", "User"]);
     assert!(warnings.iter().all(|warning| warning.ends_with("is ignored")), "{warnings:?}");
     assert_eq!(options.nickname, "heddle1");
     assert_eq!(options.contact_info.as_deref(), Some("Jane \"J\" <jane AT example dot org>"));

@@ -363,7 +363,14 @@ impl Channel for Voucher {
         if !core::mem::replace(&mut self.is_open, true) {
             let IpAddr::V4(ip) = self.peer.ip() else { unreachable!("all have such addresses") };
             let (peer, peer_addrs) = (Some(ids(ip.octets()[3])), vec![self.peer.ip()]);
-            let opened = Opened { role: Role::Responder, peer, peer_addrs, our_addr: None, link_protocol: 5 };
+            let opened = Opened {
+                role: Role::Responder,
+                peer,
+                peer_addrs,
+                our_addr: None,
+                clock_ahead_s: 0,
+                link_protocol: 5,
+            };
             return Ok(Some(Incoming::Opened(opened)));
         }
         self.lent = core::mem::take(&mut self.came);

@@ -116,6 +116,8 @@ pub(crate) struct LinkPair {
     /// Whole cells on their way to each side.
     inboxes: [VecDeque<Vec<u8>>; 2],
     opened: [Option<Opened>; 2],
+    /// What each side's clock says.
+    pub(crate) walls: [UnixTime; 2],
     rng: Rng,
 }
 
@@ -136,6 +138,7 @@ impl LinkPair {
             splitters: [Framer::new(), Framer::new()],
             inboxes: [VecDeque::new(), VecDeque::new()],
             opened: [None, None],
+            walls: [UnixTime { ns: 1_000_000_000 }; 2],
             rng: Seed::from_number(9).rng(),
         };
         pair.queue(true, &out);
@@ -162,7 +165,7 @@ impl LinkPair {
         let Ok((_, Some(frame))) = self.framers[side].next(cell) else {
             return Err(ChannelError::PeerMisbehaved("not a cell"));
         };
-        let wall = UnixTime { ns: 1_000_000_000 };
+        let wall = self.walls[side];
         let mut cx = Context { tls: &plain::Tls, wall, rng: &mut self.rng, out: &mut out };
         let found = self.sides[side].handle_cell(frame, &mut cx)?;
         self.queue(!responder, &out);

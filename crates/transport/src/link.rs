@@ -173,10 +173,10 @@ impl LinkHandshake {
                 if self.config.identity.is_some() {
                     self.send_netinfo(cx);
                 }
-                return self.open(Role::Initiator, Some(peer.ids), cell.body);
+                return self.open(Role::Initiator, Some(peer.ids), cell.body, cx);
             }
             (State::NetinfoOfResponder(peer), Command::NETINFO) => {
-                return self.open(Role::Initiator, Some(peer), cell.body);
+                return self.open(Role::Initiator, Some(peer), cell.body, cx);
             }
             (State::VersionsOfInitiator, Command::VERSIONS) => {
                 self.learn_versions(cell.body)?;
@@ -187,14 +187,14 @@ impl LinkHandshake {
                 self.state = State::Authenticate(self.verify_certs(cell.body, None, cx)?);
             }
             (State::CertsOfInitiator | State::Authenticate(_), Command::NETINFO) => {
-                return self.open(Role::Responder, None, cell.body);
+                return self.open(Role::Responder, None, cell.body, cx);
             }
             (State::Authenticate(peer), Command::AUTHENTICATE) => {
                 self.on_authenticate(cell.body, &peer, cx)?;
                 self.state = State::NetinfoOfRelay(peer.ids);
             }
             (State::NetinfoOfRelay(peer), Command::NETINFO) => {
-                return self.open(Role::Responder, Some(peer), cell.body);
+                return self.open(Role::Responder, Some(peer), cell.body, cx);
             }
             _ => {
                 return Err(ChannelError::PeerMisbehaved("a cell out of its place before NETINFO"));
@@ -303,12 +303,26 @@ impl LinkHandshake {
             .map_err(|InvalidPeer(why)| ChannelError::PeerMisbehaved(why))
     }
 
-    fn open(&self, role: Role, peer: Option<RelayIds>, body: &[u8]) -> Result<Option<Opened>, ChannelError> {
+    fn open(
+        &self,
+        role: Role,
+        peer: Option<RelayIds>,
+        body: &[u8],
+        cx: &Context<'_>,
+    ) -> Result<Option<Opened>, ChannelError> {
         let netinfo = Netinfo::parse(body).map_err(|_| ChannelError::PeerMisbehaved("malformed NETINFO"))?;
         let mut peer_addrs = netinfo.my_addrs;
         peer_addrs.truncate(PEER_ADDRS_MAX);
-        let link_protocol = self.link_protocol;
-        Ok(Some(Opened { role, peer, peer_addrs, our_addr: netinfo.other_addr, link_protocol }))
+        let says_when = netinfo.timestamp_s != 0;
+        let ahead_s = i64::try_from(cx.wall.as_secs()).unwrap_or(i64::MAX) - i64::from(netinfo.timestamp_s);
+        Ok(Some(Opened {
+            role,
+            peer,
+            peer_addrs,
+            our_addr: netinfo.other_addr,
+            clock_ahead_s: if says_when { ahead_s } else { 0 },
+            link_protocol: self.link_protocol,
+        }))
     }
 
     fn our_identity(&self) -> Result<Arc<LinkIdentity>, ChannelError> {

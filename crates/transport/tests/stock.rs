@@ -72,6 +72,7 @@ fn a_relay_and_a_client_open_channels_to_a_stock_relay() {
         assert_eq!((opened.role, opened.peer), (Role::Initiator, Some(theirs)));
         assert_eq!(opened.link_protocol, link_protocol);
         assert_eq!(opened.our_addr, Some([127, 0, 0, 1].into()));
+        assert!(opened.clock_ahead_s.abs() <= 60, "one clock is behind both: {}", opened.clock_ahead_s);
         create_fast(&mut driver);
         // Stock tor believed AUTHENTICATE.
         let line = stock.wait_for("OR connection is now open");

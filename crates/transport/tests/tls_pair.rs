@@ -173,6 +173,7 @@ fn channels_open_over_both_tls_versions_and_both_link_protocols() {
                 peer: Some(ids(RESPONDER)),
                 peer_addrs: vec![[127, 0, 0, 1].into()],
                 our_addr: localhost,
+                clock_ahead_s: 0,
                 link_protocol,
             };
             let responder = Opened {
@@ -180,6 +181,7 @@ fn channels_open_over_both_tls_versions_and_both_link_protocols() {
                 peer: initiator_is_relay.then(|| ids(INITIATOR)),
                 peer_addrs: if initiator_is_relay { initiator.peer_addrs.clone() } else { vec![] },
                 our_addr: localhost,
+                clock_ahead_s: 0,
                 link_protocol,
             };
             assert_eq!(pair.got, [vec![Got::Opened(initiator)], vec![Got::Opened(responder)]]);

@@ -50,6 +50,7 @@ impl Channel for Bare {
                 peer: None,
                 peer_addrs: vec![],
                 our_addr: None,
+                clock_ahead_s: 0,
                 link_protocol: 5,
             };
             return Ok(Some(Incoming::Opened(opened)));

@@ -6,7 +6,7 @@
 //! 3. Authorities are believed and nobody else, where they are known to be and not where a circuit may have us dial
 //!    them, and only about addresses that others can reach and that are not their own. So does stock Tor.
 //! 4. They are asked again from time to time, because such addresses change. Another one counts when a second answer
-//!    says the same, of another authority if there is one.
+//!    says the same, of another authority if another one answers.
 
 use crate::language::Wanted;
 use crate::options::ControlOptions;

@@ -155,6 +155,16 @@ fn an_exit_is_one_once_its_name_servers_are_known() {
     world.run(TICK * 2, |_| false);
     assert_eq!(world.posts(), 2);
     assert!(!rejects_all(&world));
+
+    // It goes on being asked, because they may begin to lie.
+    world.wanted.clear();
+    world.run(Duration::from_secs(120), |_| false);
+    let asked = world.wanted.iter().filter(|wanted| matches!(wanted, Wanted::NameServers { reload: false }));
+    assert_eq!(asked.count(), 2);
+    world.tell(Told::NameServers { known: false });
+    world.run(Duration::from_secs(90), |_| false);
+    assert_eq!(world.posts(), 3);
+    assert!(rejects_all(&world));
 }
 
 #[test]

@@ -1,12 +1,14 @@
 //! The documents that a consensus leans on: the authorities' certificates, which say what keys
 //! sign it, and the relays' microdescriptors (dir-spec, sections 3.1 and 3.3).
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
 
 use tor_checkable::{SelfSigned, TimeBound};
 use tor_llcrypto::pk::rsa::RsaIdentity;
 use tor_netdoc::AllowAnnotations;
-use tor_netdoc::doc::authcert::AuthCert;
+use tor_netdoc::doc::authcert::{AuthCert, AuthCertKeyIds};
 use tor_netdoc::doc::microdesc::MicrodescReader;
 use tor_netdoc::types::policy::PortPolicy;
 
@@ -20,8 +22,12 @@ pub(crate) const CERTS_BYTES_MAX: usize = 1 << 20;
 /// thousands with a large family.
 const MICRODESC_BYTES_MAX: usize = 64 << 10;
 
-/// How many certificates of one authority are kept: at a change of keys there are two.
+/// How many certificates of one authority are kept, the newest: at a change of keys there are two.
 const CERTS_OF_ONE_MAX: usize = 4;
+
+/// How long after a newer certificate was published one still counts, as in stock Tor: a consensus from before may be
+/// signed by its key.
+const SUPERSEDED: Duration = Duration::from_secs(2 * 86_400);
 
 /// The certificates of the authorities' signing keys, verified.
 #[derive(Clone, Default)]
@@ -35,15 +41,16 @@ struct Cert {
 
 impl AuthorityCerts {
     /// Takes those certificates from `text` that belong to `authorities`, are well signed and
-    /// hold now; others are passed over. Those that hold no longer are forgotten. Returns how
-    /// many were new.
+    /// hold now; others are passed over. Those that hold no longer are forgotten, and so are those that others took the
+    /// place of. Returns how many were new.
     pub fn add(&mut self, text: &str, authorities: &[DirAuthority], now_unix_s: u64) -> usize {
         let now = iso_time::to_system_time(now_unix_s);
         self.0.retain(|cert| cert.parsed.expires() >= now);
+        self.forget_superseded(now);
         let Ok(certs) = AuthCert::parse_multiple(text) else {
             return 0;
         };
-        let before = self.0.len();
+        let mut new = 0;
         let ours = |cert: &str| {
             let fingerprint = cert.lines().find_map(|line| line.strip_prefix("fingerprint "));
             let mut identities = authorities.iter().filter_map(|authority| authority.v3_ident);
@@ -58,10 +65,29 @@ impl AuthorityCerts {
                 continue;
             };
             if self.wants(&parsed, authorities) {
+                let (keys, published) = (parsed.key_ids(), parsed.published());
                 self.0.push(Cert { parsed, text });
+                self.forget_superseded(now);
+                new += usize::from(self.has(keys, published));
             }
         }
-        self.0.len() - before
+        new
+    }
+
+    /// Keeps of each authority the newest certificates, and those that are not superseded yet.
+    fn forget_superseded(&mut self, now: SystemTime) {
+        self.0.sort_by_key(|cert| Reverse(cert.parsed.published()));
+        let newer = |certs: &[Cert], of: &RsaIdentity| -> Vec<SystemTime> {
+            let same = certs.iter().filter(|cert| cert.parsed.id_fingerprint() == of);
+            same.map(|cert| cert.parsed.published()).collect()
+        };
+        for place in (0..self.0.len()).rev() {
+            let published = newer(&self.0[..place], self.0[place].parsed.id_fingerprint());
+            let is_superseded = published.iter().any(|newer| *newer + SUPERSEDED < now);
+            if is_superseded || published.len() >= CERTS_OF_ONE_MAX {
+                self.0.remove(place);
+            }
+        }
     }
 
     /// The texts of all, as stock Tor's `cached-certs` has them.
@@ -81,9 +107,12 @@ impl AuthorityCerts {
     fn wants(&self, cert: &AuthCert, authorities: &[DirAuthority]) -> bool {
         let identity = cert.id_fingerprint().to_bytes();
         let ours = authorities.iter().any(|authority| authority.v3_ident == Some(identity));
-        let of_same = self.0.iter().filter(|known| known.parsed.id_fingerprint() == cert.id_fingerprint());
-        let known = self.0.iter().any(|known| known.parsed.key_ids() == cert.key_ids());
-        ours && !known && of_same.count() < CERTS_OF_ONE_MAX
+        ours && !self.has(cert.key_ids(), cert.published())
+    }
+
+    /// Whether there is a certificate of these keys that is not older.
+    fn has(&self, keys: AuthCertKeyIds, published: SystemTime) -> bool {
+        self.0.iter().any(|cert| cert.parsed.key_ids() == keys && cert.parsed.published() >= published)
     }
 }
 

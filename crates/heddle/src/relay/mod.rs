@@ -222,6 +222,8 @@ fn start_resolver(options: &Options, sockets_max: Option<u64>) -> Result<Option<
         resolv_conf: options.server_dns_resolv_conf_file.clone().unwrap_or(defaults.resolv_conf),
         search_domains: options.server_dns_search_domains,
         randomize_case: options.server_dns_randomize_case,
+        detect_hijacking: options.server_dns_detect_hijacking,
+        well_known: options.server_dns_test_addresses.clone(),
         ipv6: options.ipv6_exit,
         in_flight_max: sockets::questions(sockets_max),
         cache_answers_max: answers_max(options),

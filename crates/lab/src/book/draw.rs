@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::markdown::{self, arm_and_place, arms, cell, number, table};
+use super::markdown::{self, arm_and_place, arms, cell, judged_cell, number, table};
 use super::record::{Kept, Record};
 use super::{Book, Page, Row, Wanted, beside, papers};
 use crate::error::{Error, Result};
@@ -206,12 +206,14 @@ struct Bound {
     what: String,
     ours: String,
     outcome: Outcome,
+    /// By what, where it is not the interval.
+    by: &'static str,
     source: String,
 }
 
 impl Bound {
     fn row(self) -> Vec<String> {
-        vec![self.what, self.ours, emphasised(self.outcome), self.source]
+        vec![self.what, self.ours, emphasised(self.outcome) + self.by, self.source]
     }
 }
 
@@ -231,6 +233,7 @@ fn bounds(wanted: &Wanted, record: &Record) -> Vec<Bound> {
                 what,
                 ours: String::new(),
                 outcome: Outcome::NotMeasured,
+                by: "",
                 source: aim.source.clone(),
             });
         }
@@ -243,11 +246,17 @@ fn of_target(target: &Judgement, record: &Record) -> Bound {
     let kept =
         record.figures_of(&target.figure, &target.labels).find(|kept| kept.figure.labels == target.labels);
     let ours = match (kept, target.ci95, target.ours) {
-        (Some(kept), Some(_), _) => cell(record, kept),
+        (Some(kept), Some(_), _) => judged_cell(record, kept),
         (_, _, Some(ours)) => number(ours),
         _ => String::new(),
     };
+    let by = match (target.ci95, target.outcome) {
+        (None, Outcome::Met | Outcome::Missed) => " (every sample)",
+        (None, Outcome::Open) if record.runs == 1 => " (one run decides nothing)",
+        _ => "",
+    };
     Bound {
+        by,
         what: demand(
             record.title(&target.figure, &target.unit),
             &target.labels,
@@ -263,7 +272,7 @@ fn of_aim(aim: &Target, kept: &Kept, record: &Record) -> Bound {
     let figure = &kept.figure;
     let what = demand(record.title(&figure.name, &figure.unit), &figure.labels, (aim.at_most, aim.at_least));
     let outcome = aim.outcome(figure, may_be_met(record));
-    Bound { what, ours: cell(record, kept), outcome, source: aim.source.clone() }
+    Bound { what, ours: judged_cell(record, kept), outcome, by: "", source: aim.source.clone() }
 }
 
 /// What is demanded of a figure.

@@ -26,6 +26,17 @@ pub(super) fn cell(record: &Record, kept: &Kept) -> String {
     }
 }
 
+/// The same where a bound is judged: with the interval also of two or three runs, because that decides.
+pub(super) fn judged_cell(record: &Record, kept: &Kept) -> String {
+    let told = cell(record, kept);
+    match kept.figure.ci95 {
+        Some([low, high]) if (2..=3).contains(&kept.by_run.len()) => {
+            format!("{told} ({} to {})", number(low), number(high))
+        }
+        _ => told,
+    }
+}
+
 /// A number with three significant digits, or all of those before the point.
 pub(super) fn number(value: f64) -> String {
     with_digits(value, 3).replace('-', "−")

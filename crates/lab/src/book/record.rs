@@ -195,11 +195,10 @@ impl Record {
         write_whole(&path, lines(value.as_object().unwrap_or(&Map::new())).as_bytes())
     }
 
-    /// What a figure is called, with its unit.
+    /// What a figure is called, with its unit. A plan may keep one quantity under the name of another.
     pub(super) fn title(&self, name: &str, unit: &str) -> String {
-        let known = quantity(name)
-            .map(|quantity| quantity.title)
-            .or_else(|| self.titles.get(name).map(String::as_str));
+        let of_plan = self.titles.get(name).map(String::as_str);
+        let known = of_plan.or_else(|| quantity(name).map(|quantity| quantity.title));
         let title = known.map_or_else(|| format!("`{name}`"), str::to_owned);
         match unit {
             "" | "1" => title,

@@ -13,6 +13,7 @@ use crate::results::RunSamples;
 use crate::socks::{self, Isolation, Target};
 use crate::testnet::Network;
 use crate::traffic::{self, Content, Transfer};
+use crate::turns::order;
 
 /// Time kept for the orderly end.
 const RESERVE: Duration = Duration::from_secs(4);
@@ -96,10 +97,8 @@ impl<'a> Rounds<'a> {
             if round > 0 && start + longest.mul_f64(1.2) > self.deadline() {
                 break;
             }
-            let mut arms = self.options.arms.clone();
-            let count = arms.len();
-            arms.rotate_left(round % count);
-            for arm in arms {
+            let arms = &self.options.arms;
+            for arm in order(arms.len(), round).map(|place| arms[place]) {
                 let name = self.options.arm_name(arm);
                 let step = format!("round {}: {name}", round + 1);
                 self.screen.show(&step);

@@ -14,6 +14,7 @@
 use std::io;
 use std::mem;
 use std::net::IpAddr;
+use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
@@ -103,9 +104,13 @@ impl PacketThreads {
         let shared = Arc::new(Shared::new(engine)?);
         let mut threads = PacketThreads { shared, threads: Vec::new(), awake: None };
         let [mut first, second] = halves(&realtime::processors()?);
-        if let Some(processor) = first.first().copied().filter(|_| is_virtual()) {
-            first.truncate(1);
-            threads.awake = Some(Awake::start(processor)?);
+        if is_virtual() {
+            // Two emulators at once take different ones where they can.
+            let processor = first[process::id() as usize % first.len()];
+            threads.awake = Awake::start(processor).ok();
+            if threads.stay_awake() {
+                first = vec![processor];
+            }
         }
         let mut realtime = threads.add("wires", first, Shared::run_first)?;
         if !second.is_empty() {

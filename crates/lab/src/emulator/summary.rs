@@ -25,7 +25,7 @@ pub struct Summary {
     pub seed: u64,
     /// How long the wires existed.
     pub duration_s: f64,
-    /// What the machine did not allow, which may make the emulator late but not wrong.
+    /// What the machine did not allow, which may make the emulator late but not wrong, and what it was made to do.
     pub notes: Vec<String>,
     /// How late packets were given to their hosts.
     pub lateness: Times,

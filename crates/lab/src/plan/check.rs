@@ -72,8 +72,13 @@ pub(super) fn check(plan: &Plan, source: Source<'_>) -> Result<()> {
         }
     }
     check_values(plan, source)?;
+    let mut compared = BTreeSet::new();
     for compare in &plan.compare {
-        check_compare(compare.as_ref()).map_err(|what| source.error(compare.span().start, what))?;
+        let at = compare.span().start;
+        check_compare(compare.as_ref()).map_err(|what| source.error(at, what))?;
+        if !compared.insert(&*compare.as_ref().name) {
+            return Err(source.error(at, "another comparison has the same name"));
+        }
     }
     Ok(())
 }

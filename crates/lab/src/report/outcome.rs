@@ -4,6 +4,7 @@ use super::words::{arm_of, better, compared, pieces, round_number, title_of, uni
 use crate::figures::{Better, Figure, Labels};
 use crate::plan::{Compare, Comparison, Plan};
 use crate::results::{Judgement, Outcome, Results};
+use toml::Spanned;
 
 /// How many sentences stand by themselves; the others are folded up.
 const SHOWN: usize = 12;
@@ -24,8 +25,6 @@ struct Value<'a> {
     labels: &'a Labels,
     unit: &'a str,
     value: f64,
-    /// All figures of the result.
-    all: &'a [Figure],
     ci95: Option<[f64; 2]>,
 }
 
@@ -72,7 +71,7 @@ fn tally(judged: &[Sentence]) -> Sentence {
 fn judged(results: &Results<'_>) -> Vec<Sentence> {
     let of = |target: &Judgement| Sentence {
         outcome: Some(target.outcome),
-        text: judgement(results.plan, &results.summary.figures, target),
+        text: judgement(results.plan, target),
     };
     results.summary.targets.iter().map(of).collect()
 }
@@ -84,16 +83,11 @@ fn compared_figures(results: &Results<'_>) -> Vec<Sentence> {
         let mut targets = summary.targets.iter();
         targets.any(|target| target.figure == figure.name && target.labels == figure.labels)
     };
-    // In the order of the plan's comparisons, of which several may make one figure.
-    let mut names: Vec<&str> = Vec::new();
-    for compare in &plan.compare {
-        let name = &*compare.as_ref().name;
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    let figures =
-        names.into_iter().flat_map(|name| summary.figures.iter().filter(move |figure| figure.name == name));
+    let made_by = |compare: &Compare| {
+        let name = compare.name.clone();
+        summary.figures.iter().filter(move |figure| figure.name == name)
+    };
+    let figures = plan.compare.iter().map(Spanned::as_ref).flat_map(made_by);
     let sentence = |figure: &Figure| {
         let value = Value {
             plan,
@@ -101,7 +95,6 @@ fn compared_figures(results: &Results<'_>) -> Vec<Sentence> {
             labels: &figure.labels,
             unit: &figure.unit,
             value: figure.mean,
-            all: &summary.figures,
             ci95: figure.ci95,
         };
         let is_trusted = summary.valid && !summary.was_extended();
@@ -112,10 +105,10 @@ fn compared_figures(results: &Results<'_>) -> Vec<Sentence> {
 }
 
 /// What became of a target.
-fn judgement(plan: &Plan, all: &[Figure], target: &Judgement) -> String {
+fn judgement(plan: &Plan, target: &Judgement) -> String {
     let Judgement { figure, labels, unit, ours, ci95, runs, runs_due, outcome, .. } = target;
     let said = match ours {
-        Some(value) => Value { plan, figure, labels, unit, value: *value, all, ci95: *ci95 }.claim(),
+        Some(value) => Value { plan, figure, labels, unit, value: *value, ci95: *ci95 }.claim(),
         None => with_words(title_of(plan, figure), pieces(plan, labels).iter().map(|piece| piece.words())),
     };
     let lacking = match outcome {
@@ -139,7 +132,7 @@ fn bounds(target: &Judgement) -> String {
 impl Value<'_> {
     /// What the value is: of what, whose, how much, and with which interval.
     fn claim(&self) -> String {
-        match compared(self.plan, self.figure, self.labels, self.all) {
+        match compared(self.plan, self.figure) {
             Some(compare) => self.comparison(compare),
             None => {
                 let (who, others) = self.who(None);
@@ -210,7 +203,7 @@ impl Value<'_> {
 
     /// Whether a comparison came out for better or worse.
     fn sense(&self) -> &'static str {
-        let Some(compare) = compared(self.plan, self.figure, self.labels, self.all) else { return "" };
+        let Some(compare) = compared(self.plan, self.figure) else { return "" };
         let Some([low, high]) = self.ci95 else { return "" };
         let (even, is_less) = match compare.kind {
             Comparison::Ratio => (1.0, high < 1.0),
@@ -325,21 +318,6 @@ mod tests {
         );
         let judged = vec![target(Outcome::Met, Some(1.0), None)];
         assert_eq!(said(&plan(), judged, figures).len(), 4);
-    }
-
-    #[test]
-    fn of_two_comparisons_that_make_one_figure_the_right_one_is_said() {
-        let plan = Plan::load("isolation", &BTreeMap::new()).unwrap().plan;
-        let figure = |name: &str, case: &str| {
-            let labels = labels([("transport", "quic"), ("case", case)]);
-            Figure::of(name, labels, "×", &[2.0]).unwrap()
-        };
-        let of = |name: &str, case: &str| {
-            said(&plan, Vec::new(), vec![figure("b_p90_over_beside", case), figure(name, case)]).remove(0)
-        };
-        assert!(of("b_p90_ms", "stall").ends_with("stall 2 × beside's."), "{}", of("b_p90_ms", "stall"));
-        let loss = of("b_p90_excess_ms", "loss");
-        assert!(loss.contains("2 × “") && loss.contains("beyond what the wires take"), "{loss}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use toml::Spanned;
 
-use crate::figures::{Better, Figure, Labels, quantity};
+use crate::figures::{Better, Labels, quantity};
 use crate::plan::{Arm, Compare, Comparison, Plan};
 
 /// The label that says beside what something was measured: it reads as a preposition and stands last.
@@ -99,19 +99,9 @@ pub(super) fn join(labels: &Labels) -> String {
     all_or(pairs)
 }
 
-/// The comparison that made a figure: of those with its name, the one that had something with its labels to compare.
-pub(super) fn compared<'a>(
-    plan: &'a Plan,
-    name: &str,
-    labels: &Labels,
-    figures: &[Figure],
-) -> Option<&'a Compare> {
-    let had_it = |compare: &&Compare| {
-        let mut figures = figures.iter().filter(|figure| figure.labels == *labels);
-        figures.any(|figure| figure.name == compare.figure)
-    };
-    let mut named = plan.compare.iter().map(Spanned::as_ref).filter(|compare| compare.name == name);
-    named.clone().find(had_it).or_else(|| named.next())
+/// The comparison that made a figure.
+pub(super) fn compared<'a>(plan: &'a Plan, name: &str) -> Option<&'a Compare> {
+    plan.compare.iter().map(Spanned::as_ref).find(|compare| compare.name == name)
 }
 
 /// What stands above a figure: the title of what is measured, or of what is compared and with what.

@@ -8,6 +8,7 @@ use super::remarks::Remarks;
 use crate::error::Result;
 use crate::plan::Plan;
 use crate::results::RunSamples;
+use crate::turns::order;
 
 /// Has what an arm of a run gave, and of one that fails what it gave before: it measures that, or somebody else has.
 pub(super) type Source<'a> = &'a mut dyn FnMut(ArmOfRun<'_>, &mut Measured) -> Result<()>;
@@ -71,9 +72,8 @@ impl<'a> Runs<'a> {
     }
 
     fn one_run(&mut self, run: usize, runs: usize, seed: u64, source: Source<'_>) -> Result<()> {
-        let count = self.plan.arms.len();
-        for place in 0..count {
-            let arm = self.plan.arms[(place + run) % count].as_ref();
+        for place in order(self.plan.arms.len(), run) {
+            let arm = self.plan.arms[place].as_ref();
             let mut measured = Measured::default();
             let made = source(ArmOfRun { arm, run, runs, seed }, &mut measured);
             let Measured { samples, remarks } = measured;

@@ -6,7 +6,7 @@ use heddle_relay::{Input, Output};
 use heddle_seam::node::{Query, Resolution, ResolveError, ResolveId};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const TYPE_A: u16 = 1;
 const TYPE_PTR: u16 = 12;
@@ -47,8 +47,22 @@ fn reply(name: &str, rtype: u16) -> Reply {
     }
 }
 
+/// What a provider's server says that shows advertisements for names which do not exist.
+fn lie(name: &str, rtype: u16) -> Reply {
+    match reply(name, rtype) {
+        Reply::Code(NXDOMAIN) if rtype == TYPE_A => {
+            Reply::Records(vec![(Ipv4Addr::new(192, 0, 2, 66).octets().to_vec(), 60)])
+        }
+        other => other,
+    }
+}
+
 impl NameServer {
     fn start() -> Self {
+        Self::start_with(reply)
+    }
+
+    fn start_with(reply: fn(&str, u16) -> Reply) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let addr = socket.local_addr().unwrap();
         let thread = thread::spawn(move || {
@@ -60,7 +74,7 @@ impl NameServer {
                     return questions;
                 }
                 questions += 1;
-                if let Some(answer) = answer(&packet[..len]) {
+                if let Some(answer) = answer(&packet[..len], reply) {
                     socket.send_to(&answer, from).unwrap();
                 }
             }
@@ -87,7 +101,7 @@ impl Drop for NameServer {
 }
 
 /// The answer to a question (RFC 1035, section 4): its header, the question as it came, records.
-fn answer(query: &[u8]) -> Option<Vec<u8>> {
+fn answer(query: &[u8], reply: fn(&str, u16) -> Reply) -> Option<Vec<u8>> {
     let mut labels = Vec::new();
     let mut at = 12;
     while query[at] != 0 {
@@ -118,7 +132,6 @@ fn answer(query: &[u8]) -> Option<Vec<u8>> {
 fn start(server: &NameServer, change: impl FnOnce(&mut ResolverOptions)) -> Strings {
     let mut options = ResolverOptions {
         name_servers: vec![server.addr],
-        hosts_file: false,
         // Long enough for a server that has to wait for a processor.
         try_timeout: Some(Duration::from_secs(1)),
         ..ResolverOptions::default()
@@ -318,4 +331,49 @@ fn a_silent_server_beside_another_is_no_harm() {
 fn without_a_resolver_every_question_fails() {
     let strings = Strings::start();
     assert_eq!(forward(&strings, "both.test"), Err(ResolveError::Transient));
+}
+
+#[test]
+fn addresses_of_names_that_nobody_has_are_no_answers() {
+    let server = NameServer::start_with(lie);
+    let strings = start(&server, |options| options.detect_hijacking = true);
+    let begun = Instant::now();
+    while forward(&strings, "nobody.test") != Err(ResolveError::NotFound) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the lie is not seen");
+    }
+    let address = |strings: &Strings, name: &str| match forward(strings, name) {
+        Ok(Resolution::Addresses(found)) => found[..].iter().map(|(addr, _)| *addr).collect::<Vec<_>>(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(address(&strings, "v4.test"), [IpAddr::from([192, 0, 2, 3])]);
+    let strings = start(&server, |_| {});
+    assert_eq!(address(&strings, "nobody.test"), [IpAddr::from([192, 0, 2, 66])], "nobody looked");
+}
+
+#[test]
+fn servers_that_lie_about_everything_are_none() {
+    let server = NameServer::start_with(lie);
+    for (well_known, is_ready) in [(["nobody.test", "v4.test"], true), (["nobody.test", "other.test"], false)]
+    {
+        let resolver = Resolver::start(ResolverOptions {
+            name_servers: vec![server.addr],
+            detect_hijacking: true,
+            well_known: well_known.map(str::to_owned).into(),
+            try_timeout: Some(Duration::from_secs(1)),
+            ..ResolverOptions::default()
+        });
+        let resolver = resolver.unwrap();
+        resolver.reload().unwrap();
+        assert!(resolver.is_ready(), "nothing is known yet");
+        let listening = resolver.clone();
+        let strings =
+            Strings::start_with(Options::default(), |event_loop| event_loop.set_resolver(listening));
+        let begun = Instant::now();
+        // The well-known names are asked for behind the others.
+        while resolver.is_ready() != is_ready || forward(&strings, "a.test") != Err(ResolveError::NotFound) {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{well_known:?}");
+            thread::yield_now();
+        }
+        assert_eq!(resolver.is_ready(), is_ready);
+    }
 }

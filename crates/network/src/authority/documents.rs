@@ -49,6 +49,12 @@ impl Signer {
         Signer { identity: key(), signing: key(), address }
     }
 
+    /// From now on another key signs.
+    #[cfg(test)]
+    pub fn change_signing_key(&mut self, rng: &mut Rng) {
+        self.signing = KeyPair::generate(&mut Entropy(rng)).expect("an RSA key can be made");
+    }
+
     pub fn address(&self) -> SocketAddrV4 {
         self.address
     }

@@ -1,4 +1,5 @@
 use super::*;
+use heddle_dir::consensus::AuthorityCerts;
 use heddle_dir::descriptor::{Bandwidth, DescriptorOptions, sign_descriptor};
 use heddle_dir::files::InMemory;
 use heddle_dir::keys::{KeyOptions, RelayKeys};
@@ -99,4 +100,46 @@ fn requests_are_bounded_and_may_come_in_pieces() {
     assert_eq!(whole(&[b'x'; REQUEST_BYTES_MAX + 1]), Err("413 Too long"));
     assert_eq!(whole(b"POST / HTTP/1.0\r\nContent-Length: x\r\n\r\n"), Err("400 No length"));
     assert!(whole(&[0xff; 10]).is_err());
+}
+
+#[test]
+fn a_certificate_ends_two_days_after_a_newer_one_and_the_newest_are_kept() {
+    const HOUR_S: u64 = 3600;
+    let mut rng = Seed::from_number(3).rng();
+    let mut signer = Signer::generate(ADDRESS, &mut rng);
+    let line = format!("auth v3ident={} {ADDRESS} {}", signer.v3_ident(), "0".repeat(40));
+    let authorities = [DirAuthority::parse(&line, &mut Vec::new()).unwrap()];
+    // Each an hour after the one before, and each of another key.
+    let certificates: Vec<String> = (0..6)
+        .map(|hour| {
+            signer.change_signing_key(&mut rng);
+            signer.certificate(NOW + hour * HOUR_S)
+        })
+        .collect();
+    let kept = |certs: &AuthorityCerts| -> Vec<usize> {
+        let text = certs.to_text();
+        (0..certificates.len()).filter(|hour| text.contains(certificates[*hour].trim())).collect()
+    };
+    let two_days_later = NOW + HOUR_S + 2 * 86_400;
+    let mut certs = AuthorityCerts::default();
+    assert_eq!(certs.add(&certificates[..2].concat(), &authorities, NOW + HOUR_S), 2);
+    certs.add("", &authorities, two_days_later);
+    assert_eq!(kept(&certs), [0, 1]);
+    certs.add("", &authorities, two_days_later + 1);
+    assert_eq!(kept(&certs), [1]);
+    assert_eq!(certs.add(&certificates[0], &authorities, two_days_later + 1), 0, "it is superseded");
+
+    // Old ones that are still good keep no newer one out.
+    let now = NOW + 5 * HOUR_S;
+    let mut certs = AuthorityCerts::default();
+    assert_eq!(certs.add(&certificates[..4].concat(), &authorities, now), 4);
+    assert_eq!(certs.add(&certificates[4..].concat(), &authorities, now), 2);
+    assert_eq!(kept(&certs), [2, 3, 4, 5]);
+    assert_eq!(certs.add(&certificates[0], &authorities, now), 0);
+
+    // The same key may have a later certificate.
+    let renewed = signer.certificate(NOW + 6 * HOUR_S);
+    assert_eq!(certs.add(&renewed, &authorities, NOW + 6 * HOUR_S), 1);
+    assert!(certs.to_text().contains(renewed.trim()));
+    assert_eq!(certs.add(&certificates[5], &authorities, NOW + 6 * HOUR_S), 0, "it is known");
 }

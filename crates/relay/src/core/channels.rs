@@ -1,12 +1,16 @@
 //! Channels open, grow idle and end, and connections end.
 
 use super::Core;
+use crate::admission::Party;
 use crate::keys::{LinkKey, Side};
 use crate::message::Event;
 use crate::stats::CHANNELS;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::channel::{ChannelError, Opened, Role};
 use heddle_proto::ids::RelayIds;
+
+/// How far a relay's clock may be from ours before anybody hears of it, as in stock Tor (`NETINFO_NOTICE_SKEW`).
+const CLOCK_DIFFERS_S: i64 = 3600;
 
 impl Core {
     /// A channel's handshake is over. Returns others that are to be ended for it, and fails when there is no place for
@@ -41,6 +45,10 @@ impl Core {
         self.meter.on_link_opened(CHANNELS);
         self.announce(peer.rsa, true);
         self.event(Event::ChannelOpened { role, peer, addr });
+        // Whoever is no relay of the consensus may say what it likes.
+        if opened.clock_ahead_s.abs() > CLOCK_DIFFERS_S && matches!(party, Party::Relay(_)) {
+            self.event(Event::ClockDiffers { peer, ahead_s: opened.clock_ahead_s });
+        }
         // A circuit of somebody else's may have had us dial the same relay at an address that he chose, where what he
         // has built between says what it wants.
         if let (Role::Initiator, Some(ours)) = (role, opened.our_addr)

@@ -28,6 +28,8 @@ impl Core {
         let Some(role) = link.role() else {
             return;
         };
+        // Counted whatever it says, as by stock Tor.
+        let keeps_to_rate = self.keeps_to_rate(link_key);
         if role.picks(circ_id) {
             return self.refuse(link_key, circ_id, DestroyReason::PROTOCOL);
         }
@@ -35,7 +37,7 @@ impl Core {
         if self.table.is_taken(link_key, circ_id) {
             return;
         }
-        match self.admit(link_key, command, body) {
+        match self.admit(link_key, command, body, keeps_to_rate) {
             Ok((keys, handshake, onionskin)) => {
                 self.start_handshake(link_key, circ_id, keys, handshake, onionskin);
                 self.log_created(link_key, circ_id, command, body);
@@ -50,9 +52,10 @@ impl Core {
         link_key: LinkKey,
         command: Command,
         body: &'a Body,
+        keeps_to_rate: bool,
     ) -> Result<(Arc<OnionKeys>, HandshakeType, &'a [u8]), DestroyReason> {
         let keys = self.keys.clone().filter(|_| !self.draining).ok_or(DestroyReason::HIBERNATING)?;
-        if !self.keeps_to_rate(link_key) {
+        if !keeps_to_rate {
             return Err(DestroyReason::RESOURCELIMIT);
         }
         let (handshake, onionskin) = read_create(command, body)?;

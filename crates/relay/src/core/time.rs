@@ -2,7 +2,7 @@
 
 use super::Core;
 use heddle_seam::node::SocketId;
-use heddle_seam::time::Instant;
+use heddle_seam::time::{Duration, Instant};
 
 impl Core {
     /// When [`Core::on_timeout`] is to be called, or the operator's rates allow more.
@@ -51,7 +51,9 @@ impl Core {
     /// nobody needs.
     pub fn end_unused(&mut self) -> Vec<SocketId> {
         let mut sockets = self.end_late_dials();
-        sockets.extend(self.links.idle_channels(self.now, |link| self.table.is_idle(link)));
+        let mean_s = self.params.get("nf_conntimeout_relays", 3600, 60, 7 * 24 * 3600).unsigned_abs();
+        let mean = Duration::from_secs(mean_s.into());
+        sockets.extend(self.links.idle_channels(self.now, mean, |link| self.table.is_idle(link)));
         sockets
     }
 }

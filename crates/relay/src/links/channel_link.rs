@@ -12,8 +12,8 @@ use heddle_proto::ids::RelayIds;
 use heddle_seam::node::SocketId;
 use heddle_seam::time::{Duration, Instant};
 
-/// A channel without circuits is closed after this time, and a random part of as much again
-/// (stock Tor: 180 s, and 900 s for relays that pad).
+/// A channel without circuits is closed after this time, and a part of half as much again, as by stock Tor
+/// (`channelpadding_get_channel_idle_timeout`).
 const IDLE_TIMEOUT: Duration = Duration::from_secs(180);
 /// A retired one is closed after this time.
 const RETIRED_TIMEOUT: Duration = Duration::from_secs(10);
@@ -38,6 +38,8 @@ pub(crate) struct ChannelLink {
     opened_at: Instant,
     /// When the last circuit left.
     idle_since: Instant,
+    /// Which part of what it may be idle for is its own, in 65 536ths, so that channels do not close together.
+    spread: u16,
     /// Takes no new circuits: a better channel to the same relay exists, or it is too old.
     retired: bool,
     /// Whether we told the peer that we count what it sends.
@@ -60,6 +62,7 @@ impl ChannelLink {
             canonical: false,
             opened_at: now,
             idle_since: now,
+            spread: 0,
             retired: false,
             counting: false,
             credit: None,
@@ -148,6 +151,9 @@ impl ChannelLink {
         self.open = true;
         self.opened_at = now;
         self.idle_since = now;
+        // Nobody else knows when that was to the nanosecond, which is all that a guess would need.
+        let mixed = (now.as_nanos() ^ self.socket.get()).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.spread = (mixed >> 48) as u16;
     }
 
     /// It has circuits, or flows that it vouched for, until now at least.
@@ -165,11 +171,15 @@ impl ChannelLink {
         now.since(self.opened_at) >= CHANNEL_AGE_MAX
     }
 
-    /// Whether it is to be closed, if it has no circuits.
-    pub fn is_unused(&self, now: Instant) -> bool {
-        // The socket's number spreads the moment, so that channels that opened together do not close together.
-        let spread = Duration::from_secs(self.socket.get() % 180);
+    /// Whether it is to be closed, if it has no circuits. `between_relays` is how long a channel of two relays of the
+    /// consensus lasts in the mean: whether there is one tells who knocks less about the last minutes if it lasts long.
+    pub fn is_unused(&self, now: Instant, between_relays: Option<Duration>) -> bool {
+        let (least, span) = match between_relays.filter(|_| self.canonical) {
+            Some(mean) => (mean * 3 / 4, mean / 2),
+            None => (IDLE_TIMEOUT, IDLE_TIMEOUT / 2),
+        };
+        let lasts = least + span * u32::from(self.spread) / (1 << 16);
         let unused = now.since(self.idle_since);
-        unused >= IDLE_TIMEOUT + spread || self.retired && unused >= RETIRED_TIMEOUT
+        unused >= lasts || self.retired && unused >= RETIRED_TIMEOUT
     }
 }

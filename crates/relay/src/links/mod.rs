@@ -42,7 +42,7 @@ use heddle_proto::credit::N23;
 use heddle_proto::endpoint::ConnId;
 use heddle_proto::ids::{RelayIds, RsaId};
 use heddle_seam::node::{ShardId, SocketId};
-use heddle_seam::time::Instant;
+use heddle_seam::time::{Duration, Instant};
 use slotmap::SlotMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -128,14 +128,21 @@ impl Links {
         Some((link, rsa.filter(|_| was_last)))
     }
 
-    /// Once a second: channels that were idle for too long. Their sockets are to be closed.
-    pub fn idle_channels(&mut self, now: Instant, is_idle: impl Fn(LinkKey) -> bool) -> Vec<SocketId> {
+    /// Once a second: channels that were idle for too long, which between relays is this in the mean. Their sockets are
+    /// to be closed.
+    pub fn idle_channels(
+        &mut self,
+        now: Instant,
+        between_relays: Duration,
+        is_idle: impl Fn(LinkKey) -> bool,
+    ) -> Vec<SocketId> {
         let mut closing = Vec::new();
         // Flows count as circuits of the channel that vouched for them: it keeps the pair together.
         let occupied = self.all.iter().filter(|(key, _)| !is_idle(*key));
         let occupied: BTreeSet<_> =
             occupied.filter_map(|(_, link)| link.flows()).map(FlowLink::peer).collect();
         for (key, link) in &mut self.all {
+            let between_relays = Some(between_relays).filter(|_| matches!(link.party(), Party::Relay(_)));
             let Some(channel) = link.channel_mut().filter(|channel| channel.is_open()) else {
                 continue;
             };
@@ -148,7 +155,7 @@ impl Links {
             if channel.is_old(now) && channel.retire() {
                 channel.peer().into_iter().for_each(|peer| self.flows.note_retired(peer));
             }
-            if is_idle(key) && !has_flows && channel.is_unused(now) {
+            if is_idle(key) && !has_flows && channel.is_unused(now, between_relays) {
                 closing.push(channel.socket());
             }
         }

@@ -5,7 +5,7 @@ use crate::admission::{Class, Listener, Party};
 use crate::keys::LinkKey;
 use crate::relays::Relays;
 use core::net::{IpAddr, SocketAddr};
-use heddle_proto::ids::{RelayIds, RsaId};
+use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
 use heddle_seam::node::SocketId;
 use std::sync::Arc;
 
@@ -34,6 +34,11 @@ impl Links {
     /// Whether it lists one with this RSA identity.
     pub fn is_rsa_listed(&self, rsa: &RsaId) -> bool {
         self.listed.contains_rsa(rsa)
+    }
+
+    /// The Ed25519 identity that it lists beside an RSA identity.
+    pub fn listed_ed25519(&self, rsa: &RsaId) -> Option<Ed25519Id> {
+        self.listed.ed25519_of(rsa)
     }
 
     /// Whether a relay of the consensus has this address.

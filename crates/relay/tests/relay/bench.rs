@@ -64,6 +64,7 @@ pub fn config() -> RelayConfig {
     RelayConfig {
         exit_policy: Some(ExitPolicy::from_rules(&["accept *:*".parse().expect("a rule")])),
         ipv6_exit: true,
+        extend_to_ipv6: true,
         refuse_unknown_exits: Some(false),
         ..RelayConfig::new(ids(OURS))
     }

@@ -1,7 +1,7 @@
 //! Stock Tor's defences against denial of service, at stock's numbers.
 
 use super::bench::{Bench, Gone, Sock, config, host, or_port};
-use super::client::{Client, Hop, Kind, theirs};
+use super::client::{Client, Hop, Kind, circ, theirs};
 use super::plain::relay_line;
 use heddle_proto::cell::Command;
 use heddle_proto::cell::create::DestroyReason;
@@ -44,6 +44,19 @@ fn stats(bench: &Bench) -> RelayStats {
     let mut sum = RelayStats::default();
     bench.shards.iter().for_each(|shard| sum.add(&shard.relay.stats()));
     sum
+}
+
+/// Whatever is wrong with a CREATE, it counts.
+#[test]
+fn circuits_under_numbers_that_are_not_the_clients_to_choose_count_too() {
+    let mut bench = bench(1, &[("DoSCircuitCreationEnabled", 1)]);
+    let socks = [(); 3].map(|()| bench.client_at(0, client(1)));
+    for id in 1..90 {
+        bench.send(socks[0], circ(id), Command::CREATE_FAST, &[1; 20]);
+    }
+    let refusals = bench.cells(socks[0]);
+    assert!(refusals.iter().all(|cell| cell.body[0] == DestroyReason::PROTOCOL.0), "{refusals:?}");
+    assert_eq!(create(&mut bench, &socks, 1, 3), 0);
 }
 
 #[test]

@@ -8,10 +8,11 @@ use heddle_proto::cell::extend::{Extend2, ExtendTarget, LinkSpec};
 use heddle_proto::cell::relay::RelayCommand;
 use heddle_proto::cell::{BODY_LEN, Command};
 use heddle_proto::channel::ChannelError;
-use heddle_relay::{Event, Limits, RelayConfig};
+use heddle_relay::{Control, Event, Limits, ListedRelay, RelayConfig, Relays};
 use heddle_seam::node::SocketError;
 use heddle_seam::time::Duration;
 use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::sync::Arc;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -171,6 +172,53 @@ fn every_address_is_tried_before_the_circuit_fails() {
 }
 
 #[test]
+fn only_a_relay_that_is_reached_by_ipv6_dials_it() {
+    let ipv6 = Some(v6("[2a00:1:2::2]:9001"));
+    let both = ExtendTarget { ipv6, ..target(2) };
+    let ipv6_only = ExtendTarget { ipv4: None, ..both };
+    let ipv6_addr = SocketAddr::from(v6("[2a00:1:2::2]:9001"));
+    for (extend_to_ipv6, to, dialled) in [
+        (true, &ipv6_only, Some(ipv6_addr)),
+        (false, &ipv6_only, None),
+        (true, &both, Some(or_port(2))),
+        (false, &both, Some(or_port(2))),
+    ] {
+        let mut bench = Bench::new(RelayConfig { extend_to_ipv6, ..config() });
+        let sock = bench.relay_channel(0, 1);
+        let mut client = Client::create(&mut bench, sock, theirs(1), Kind::Fast);
+        client.send(&mut bench, RelayCommand::EXTEND2, 0, &extend2(to.specs()));
+        let Some(&(id, addr)) = bench.shards[0].connects.front() else {
+            assert_eq!((dialled, client.destroyed(&mut bench)), (None, Some(DestroyReason::CONNECTFAILED)));
+            continue;
+        };
+        assert_eq!(Some(addr), dialled);
+        // And no other address after that one.
+        bench.shards[0].connects.pop_front();
+        bench.fail(super::bench::Sock { shard: 0, id }, SocketError::Refused);
+        assert_eq!(bench.shards[0].connects.len(), usize::from(extend_to_ipv6 && to.ipv4.is_some()));
+    }
+}
+
+/// Whoever holds the weaker key of a listed relay, which is all that the client names, does not pass for it.
+#[test]
+fn the_consensus_says_the_identity_that_a_client_leaves_out() {
+    for (listed, is_used) in [(2, true), (3, false)] {
+        let mut bench = Bench::new(config());
+        let relay =
+            ListedRelay { rsa: ids(2).rsa, ed25519: Some(ids(listed).ed25519), or_addrs: vec![or_port(2)] };
+        bench.control(0, Control::Peers(Arc::new(Relays::new([relay], []))));
+        let sock = bench.relay_channel(0, 1);
+        let mut client = Client::create(&mut bench, sock, theirs(1), Kind::Fast);
+        let weak = ExtendTarget { ed25519_id: None, ..target(2) };
+        client.send(&mut bench, RelayCommand::EXTEND2, 0, &extend2(weak.specs()));
+        let next = bench.answer_dial(0, 2);
+        let refused = (Some(Gone::Closed), Some(DestroyReason::OR_IDENTITY));
+        let found = (bench.gone(next), client.destroyed(&mut bench));
+        assert_eq!(found, if is_used { (None, None) } else { refused });
+    }
+}
+
+#[test]
 fn a_relay_with_another_identity_is_not_the_one() {
     let mut bench = Bench::new(config());
     let sock = bench.relay_channel(0, 1);
@@ -293,13 +341,45 @@ fn channels_without_circuits_close_after_a_while() {
     Client::create(&mut bench, busy, theirs(1), Kind::Fast);
     bench.pass(Duration::from_secs(179));
     assert_eq!((bench.gone(idle), bench.gone(busy)), (None, None));
-    bench.pass(Duration::from_secs(182));
+    bench.pass(Duration::from_secs(92));
     assert_eq!((bench.gone(idle), bench.gone(busy)), (Some(Gone::Closed), None));
     bench.send(busy, theirs(1), Command::DESTROY, &[0]);
     bench.pass(Duration::from_secs(179));
     assert_eq!(bench.gone(busy), None);
-    bench.pass(Duration::from_secs(182));
+    bench.pass(Duration::from_secs(92));
     assert_eq!(bench.gone(busy), Some(Gone::Closed));
+}
+
+/// Of clocks that are more than an hour off, and of relays of the consensus only.
+#[test]
+fn a_clock_that_differs_much_is_told() {
+    for (number, ahead_s, is_told) in
+        [(1, 3601, true), (1, -3601, true), (1, 3600, false), (1, -3600, false), (2, 5000, false)]
+    {
+        let mut bench = Bench::new(config());
+        bench.list(&[1]);
+        let sock = bench.accept(0, or_port(number));
+        bench.write(sock, format!("relay {number} {} {ahead_s}\n", host(number)).as_bytes());
+        let told = Event::ClockDiffers { peer: ids(number), ahead_s };
+        assert_eq!(bench.shards[0].events.contains(&told), is_told, "{number} {ahead_s}");
+    }
+}
+
+/// As by stock Tor: a quarter more or less than an hour, or than the consensus says.
+#[test]
+fn channels_between_relays_of_the_consensus_last_longer() {
+    for (params, mean_s) in [(&[][..], 3600), (&[("nf_conntimeout_relays", 600)][..], 600)] {
+        let mut bench = Bench::new(config());
+        bench.list(&[1, 2, 3]);
+        bench.set_params(params);
+        let socks = [1, 2, 3].map(|number| bench.relay_channel(0, number));
+        let unlisted = bench.relay_channel(0, 4);
+        bench.pass(Duration::from_secs(mean_s * 3 / 4 - 1));
+        assert_eq!(socks.map(|sock| bench.gone(sock)), [None; 3]);
+        assert_eq!(bench.gone(unlisted), Some(Gone::Closed));
+        bench.pass(Duration::from_secs(mean_s / 2 + 2));
+        assert_eq!(socks.map(|sock| bench.gone(sock)), [Some(Gone::Closed); 3]);
+    }
 }
 
 #[test]

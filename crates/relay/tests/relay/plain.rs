@@ -19,7 +19,7 @@ pub fn ids(number: u8) -> RelayIds {
     RelayIds { rsa: RsaId([number; 20]), ed25519: Ed25519Id([number; 32]) }
 }
 
-/// What a relay says first on its channels.
+/// What a relay says first on its channels. Another word would be how many seconds our clock is ahead of its.
 pub fn relay_line(number: u8, addr: IpAddr) -> Vec<u8> {
     format!("relay {number} {addr}\n").into_bytes()
 }
@@ -144,7 +144,9 @@ impl PlainChannel {
         }
         self.open = true;
         let peer_addrs = addr.into_iter().collect();
-        Ok(Some(Opened { role: self.role, peer, peer_addrs, our_addr: None, link_protocol: 5 }))
+        let clock_ahead_s = words.next().map_or(0, |ahead_s| ahead_s.parse().expect("seconds"));
+        let (role, our_addr) = (self.role, None);
+        Ok(Some(Opened { role, peer, peer_addrs, our_addr, clock_ahead_s, link_protocol: 5 }))
     }
 }
 

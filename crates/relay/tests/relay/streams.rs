@@ -7,7 +7,7 @@ use heddle_proto::cell::relay::RelayCommand;
 use heddle_proto::cell::stream::{Answer, Connected, End, EndReason, Resolve, Resolved};
 use heddle_proto::policy::{ExitPolicy, Rule};
 use heddle_proto::pool::SLOT_LEN;
-use heddle_relay::{Limits, RelayConfig};
+use heddle_relay::{Control, Limits, RelayConfig};
 use heddle_seam::node::{Query, Resolution, ResolveError, SocketError};
 use heddle_seam::time::Duration;
 use std::net::{IpAddr, SocketAddr};
@@ -282,6 +282,9 @@ fn flags_choose_among_a_names_addresses() {
     let v4_only = || RelayConfig { ipv6_exit: false, ..config() };
     assert_eq!(begin(v4_only(), "a.example:80", IPV6_OK | IPV6_PREFERRED, both()), v4);
     assert_eq!(begin(v4_only(), "[2a00:1::7]:80", IPV6_OK, None), Err(EndReason::EXITPOLICY));
+    for to in ["a.example:80", "203.0.114.7:80"] {
+        assert_eq!(begin(v4_only(), to, IPV6_OK | IPV4_NOT_OK, None), Err(EndReason::EXITPOLICY), "{to}");
+    }
     // An address that is asked for needs no flag.
     assert_eq!(begin(config(), "[2a00:1::7]:80", 0, None), v6);
 }
@@ -389,6 +392,40 @@ fn begin_with_an_id_in_use_is_dropped() {
     assert_eq!(client.got(&mut bench), []);
     client.send(&mut bench, RelayCommand::DATA, 3, b"still here");
     assert_eq!(bench.received(server), b"still here");
+}
+
+#[test]
+fn a_relay_that_stops_sends_new_streams_elsewhere_and_keeps_the_old() {
+    let (mut bench, mut client) = exit();
+    let server = client.connect(&mut bench, 3);
+    bench.control(0, Control::Drain);
+    client.begin(&mut bench, 4, "203.0.114.8:80");
+    assert_eq!(reason(&client.got_one(&mut bench)), EndReason::HIBERNATING);
+    client.send(&mut bench, RelayCommand::DATA, 3, b"still here");
+    assert_eq!(bench.received(server), b"still here");
+}
+
+#[test]
+fn a_question_under_the_number_of_a_stream_is_dropped() {
+    let (mut bench, mut client) = exit();
+    let server = client.connect(&mut bench, 3);
+    client.send(&mut bench, RelayCommand::RESOLVE, 3, b"203.0.114.7\0");
+    assert_eq!(client.got(&mut bench), []);
+    client.send(&mut bench, RelayCommand::DATA, 3, b"still here");
+    assert_eq!(bench.received(server), b"still here");
+}
+
+#[test]
+fn what_only_clients_hear_ends_the_circuit_if_it_is_about_a_stream() {
+    for command in [RelayCommand::CONNECTED, RelayCommand::RESOLVED] {
+        let (mut bench, mut client) = exit();
+        client.send(&mut bench, command, 3, &[]);
+        let server = client.connect(&mut bench, 3);
+        client.send(&mut bench, RelayCommand::DATA, 3, b"still here");
+        assert_eq!(bench.received(server), b"still here");
+        client.send(&mut bench, command, 3, &[]);
+        assert_eq!(client.destroyed(&mut bench), Some(DestroyReason::PROTOCOL), "{command}");
+    }
 }
 
 #[test]

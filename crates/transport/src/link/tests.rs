@@ -57,6 +57,15 @@ fn a_client_stays_unknown() {
 }
 
 #[test]
+fn relays_learn_how_far_their_clocks_are_apart_and_clients_say_nothing_of_theirs() {
+    for (is_relay, told) in [(true, [-4999, 4999]), (false, [-4999, 0])] {
+        let mut pair = LinkPair::new(true, is_relay);
+        pair.walls[1] = UnixTime { ns: 5_000_000_000_000 };
+        assert_eq!(pair.run().unwrap().map(|side| side.clock_ahead_s), told);
+    }
+}
+
+#[test]
 fn a_client_tells_neither_time_nor_addresses() {
     let mut pair = LinkPair::new(true, false);
     advance(&mut pair, INITIATOR, 2);

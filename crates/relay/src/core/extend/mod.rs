@@ -57,7 +57,8 @@ impl Core {
     /// not into private networks.
     fn check_target(&self, prev: LinkKey, wanted: &ExtendTarget) -> Result<Target, DestroyReason> {
         let rsa = RsaId(wanted.rsa_id);
-        let ed25519 = wanted.ed25519_id.map(Ed25519Id);
+        // Who says only the weaker identity means the relay that has it; as by stock Tor.
+        let ed25519 = wanted.ed25519_id.map(Ed25519Id).or_else(|| self.links.listed_ed25519(&rsa));
         let ours = &self.config.ids;
         let back = self.links.get(prev).and_then(|link| link.peer());
         for relay in [Some(*ours), back].into_iter().flatten() {
@@ -66,7 +67,11 @@ impl Core {
             }
         }
         let ipv4 = wanted.ipv4.map(SocketAddr::V4);
-        let ipv6 = wanted.ipv6.map(SocketAddr::V6);
+        // Where we publish no IPv6 address we show none to whom clients have us dial; as stock Tor.
+        let ipv6 = wanted.ipv6.filter(|_| self.config.extend_to_ipv6).map(SocketAddr::V6);
+        if ipv4.is_none() && ipv6.is_none() && wanted.ipv6.is_some() {
+            return Err(DestroyReason::CONNECTFAILED);
+        }
         let usable = |addr: &SocketAddr| {
             addr.port() != 0 && (self.config.extend_to_private || heddle_proto::policy::is_global(addr.ip()))
         };

@@ -21,6 +21,10 @@ const LITERAL_TTL_S: u32 = 1800;
 
 impl Core {
     pub(super) fn on_begin(&mut self, key: CircuitKey, id: StreamId, data: &[u8]) {
+        // Clients go elsewhere at once when they hear it.
+        if self.draining {
+            return self.send_end(key, id, EndReason::HIBERNATING);
+        }
         if let Some(reason) = self.refuses_stream(key).or_else(|| self.refuses_unknown(key)) {
             return self.send_end(key, id, reason);
         }
@@ -32,6 +36,9 @@ impl Core {
         let Ok(begin) = Begin::parse(data) else {
             return self.send_end(key, id, EndReason::TORPROTOCOL);
         };
+        if !self.config.ipv6_exit && !begin.flags.ipv4_ok() {
+            return self.send_end(key, id, EndReason::EXITPOLICY);
+        }
         let port = begin.port.get();
         match self.held_to_rate(key) {
             StreamAction::Admit => {}

@@ -17,6 +17,10 @@ impl Core {
         self.table.get_mut(key)?.end_mut()
     }
 
+    pub(super) fn has_stream(&mut self, key: CircuitKey, id: StreamId) -> bool {
+        self.stream_mut(key, id).is_some()
+    }
+
     pub(super) fn stream_mut(&mut self, key: CircuitKey, id: StreamId) -> Option<&mut Stream> {
         self.table.get_mut(key)?.stream_mut(id)
     }

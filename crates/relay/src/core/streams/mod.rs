@@ -10,6 +10,7 @@ mod resolve;
 
 use crate::core::Core;
 use crate::keys::CircuitKey;
+use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::relay::{RelayCommand, StreamId};
 use heddle_proto::cell::stream::EndReason;
 
@@ -29,6 +30,10 @@ impl Core {
             RelayCommand::END => self.on_end(key, id),
             RelayCommand::SENDME => self.on_stream_sendme(key, id),
             RelayCommand::XON | RelayCommand::XOFF => self.on_stream_signal(key, id, command, data),
+            // These are for clients to hear. As stock Tor, which drops them, too, where there is no such stream.
+            RelayCommand::CONNECTED | RelayCommand::RESOLVED if self.has_stream(key, id) => {
+                self.close_circuit(key, DestroyReason::PROTOCOL);
+            }
             _ => {}
         }
     }

@@ -15,6 +15,10 @@ const TTL_S: u32 = 60;
 
 impl Core {
     pub(super) fn on_resolve(&mut self, key: CircuitKey, id: StreamId, data: &[u8]) {
+        // The answer would be one to the stream: dropped, as by stock Tor.
+        if self.has_stream(key, id) {
+            return;
+        }
         if let Some(reason) = self.refuses_stream(key) {
             let is_full = reason == EndReason::RESOURCELIMIT;
             let error = if is_full { ResolveError::Transient } else { ResolveError::NotFound };
