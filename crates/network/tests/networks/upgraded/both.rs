@@ -463,7 +463,8 @@ fn nothing_is_closed_for_want_of_use_while_a_circuit_lives(over: Transport) {
     assert_eq!((changes, ended(&net).len()), (4, 0), "both ends of two channels opened, and no more");
     transfer(&mut net, circuit, MB / 10);
     net.proxy(|proxy| proxy.close_circuit(circuit));
-    net.sim.run_for(Duration::from_secs(1800));
+    // Channels between relays last up to 75 minutes.
+    net.sim.run_for(Duration::from_secs(4600));
     assert_eq!(ended(&net).len(), 4, "without circuits everything closes");
     assert_eq!(net.stats(1).transports[0].links, 0);
 }
