@@ -302,8 +302,8 @@ impl Bench<'_> {
                 break;
             }
             let mut costs = vec![None; kinds.len()];
-            // Each network goes on where the one before ended: it may have fewer rounds than there are kinds.
-            for which in order(kinds.len(), self.number * self.options.rounds_max + round) {
+            // Not alike in every network, which may have fewer rounds than there are kinds.
+            for which in order(kinds.len(), self.number + round) {
                 let kind = kinds[which];
                 on_step(&format!("{}: {}", self.place(round), kind.name()));
                 costs[which] = self.turn(kind, round, taken)?;

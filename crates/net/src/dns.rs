@@ -53,6 +53,8 @@ pub const ANSWER_BYTES: usize = 1536;
 
 /// Between two looks whether name servers lie, and up to as much again; as in stock Tor.
 const LOOK_EVERY: Duration = Duration::from_secs(12 * 3600);
+/// The same after a look to which too few answers came.
+const LOOK_AGAIN: Duration = Duration::from_secs(600);
 
 /// Options of a [`Resolver`].
 #[derive(Clone, Debug)]
@@ -186,11 +188,13 @@ impl Resolver {
                     asked.await.unwrap_or_else(|_| Found::transient())
                 };
                 let mut rng = entropy.rng();
-                if liars.look(&options.well_known, &mut rng, ask).await {
+                let looked = liars.look(&options.well_known, &mut rng, ask).await;
+                if looked.is_news {
                     answers.clear();
                 }
-                let more_s = rng.below(LOOK_EVERY.as_secs());
-                tokio::time::sleep(LOOK_EVERY + Duration::from_secs(more_s)).await;
+                let least = if looked.is_whole { LOOK_EVERY } else { LOOK_AGAIN };
+                let more_s = rng.below(least.as_secs());
+                tokio::time::sleep(least + Duration::from_secs(more_s)).await;
             }
         });
         let mut look = inner.look.lock().unwrap_or_else(PoisonError::into_inner);

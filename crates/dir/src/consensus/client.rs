@@ -69,6 +69,8 @@ pub enum FetchError {
     Consensus(ConsensusError),
     /// What came ended long ago, or is no newer than what we have.
     NotNewer,
+    /// It is newer than ours, and does not hold now, nor about now.
+    OfAnotherTime,
     /// The answer is no text.
     NotText,
     /// The certificates that came are not those of the signers.
@@ -91,6 +93,9 @@ impl fmt::Display for FetchError {
             }
             FetchError::Consensus(error) => error.fmt(f),
             FetchError::NotNewer => f.write_str("the directory has no newer consensus"),
+            FetchError::OfAnotherTime => f.write_str(
+                "the directory's consensus is more than a day from holding; look whether this machine's clock is right",
+            ),
             FetchError::NotText => f.write_str("the directory's answer is no text"),
             FetchError::NoCerts => {
                 f.write_str("the directory lacks certificates of those who signed the consensus")
@@ -261,9 +266,10 @@ impl DirectoryClient {
     fn believe(&self, text: &str, now_unix_s: u64) -> Result<Consensus, FetchError> {
         let consensus = read(|| Consensus::parse(text, &self.authorities, &self.certs))??;
         let is_newer = self.known_unix_s().is_none_or(|known| consensus.valid_after_unix_s > known);
-        match is_newer && consensus.is_reasonably_live(now_unix_s) {
-            true => Ok(consensus),
-            false => Err(FetchError::NotNewer),
+        match (is_newer, consensus.is_reasonably_live(now_unix_s)) {
+            (true, true) => Ok(consensus),
+            (true, false) => Err(FetchError::OfAnotherTime),
+            (false, _) => Err(FetchError::NotNewer),
         }
     }
 

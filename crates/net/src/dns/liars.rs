@@ -1,5 +1,5 @@
 //! Name servers that lie: that have an address for names which nobody registered, as those of some providers do to show
-//! advertisements. Stock Tor looks for them in much the same way (`dns_launch_correctness_checks`).
+//! advertisements. Stock Tor looks for them, too, with other numbers (`dns_launch_correctness_checks`).
 //!
 //! 1. Twelve names that nobody has are asked for. An address that three of them are given is a liar's.
 //! 2. From then on an answer of such addresses alone means that there is no such name.
@@ -19,8 +19,11 @@ const ENDINGS: [&str; 4] = ["", ".com", ".net", ".org"];
 const NAMES_EACH: usize = 3;
 /// How many names a liar's address is given to, at least: two of one somebody could have registered.
 const NAMES_OF_A_LIAR: usize = 3;
+/// How many of the twelve must be answered, before servers count as honest that gave no liar's address.
+const ANSWERS_ENOUGH: usize = 9;
 
-/// What is known of lies. At most 64 addresses, because twelve names have at most 16 each, and a liar's has three.
+/// What is known of lies. A look finds at most 64 addresses, because twelve names have at most 16 each, and a liar's has
+/// three; those of looks that are not whole come to those before.
 #[derive(Debug, Default)]
 pub(super) struct Liars(Mutex<Known>);
 
@@ -53,26 +56,37 @@ impl Liars {
     }
 
     /// Looks for lies, and asks one question after the other. `ask` finds what the servers say about a name,
-    /// `well_known` are names that everybody knows. Returns whether anything has changed.
+    /// `well_known` are names that everybody knows. What is known stays where too few answers come.
     pub(super) async fn look<A: Future<Output = Found>>(
         &self,
         well_known: &[String],
         rng: &mut Rng,
         ask: impl Fn(String) -> A,
-    ) -> bool {
+    ) -> Looked {
+        let mut answered = 0;
         let mut given: BTreeMap<IpAddr, usize> = BTreeMap::new();
         for ending in ENDINGS.iter().flat_map(|ending| [*ending; NAMES_EACH]) {
             let found = ask(nobodys_name(ending, rng)).await;
+            answered += usize::from(is_final(&found));
             addresses(&found).into_iter().for_each(|address| *given.entry(address).or_default() += 1);
         }
+        let is_whole = answered >= ANSWERS_ENOUGH;
         let lies = given.into_iter().filter(|(_, names)| *names >= NAMES_OF_A_LIAR);
-        let lies: BTreeSet<IpAddr> = lies.map(|(address, _)| address).collect();
-        let mut untrue = 0;
-        for name in well_known.iter().filter(|_| !lies.is_empty()) {
-            let told = addresses(&ask(name.clone()).await);
-            untrue += usize::from(!told.is_empty() && told.is_subset(&lies));
+        let mut lies: BTreeSet<IpAddr> = lies.map(|(address, _)| address).collect();
+        if !is_whole {
+            lies.extend(&self.lock().addresses);
         }
-        self.note(lies, untrue > well_known.len() / 2)
+        let (mut untrue, mut unheard) = (0, 0);
+        for name in well_known.iter().filter(|_| !lies.is_empty()) {
+            let found = ask(name.clone()).await;
+            let told = addresses(&found);
+            untrue += usize::from(!told.is_empty() && told.is_subset(&lies));
+            unheard += usize::from(!is_final(&found));
+        }
+        let is_heard = unheard <= well_known.len() / 2;
+        let nothing_is_true = untrue > well_known.len() / 2 || !is_heard && self.are_all_there_is();
+        let is_news = self.note(lies, nothing_is_true);
+        Looked { is_news, is_whole: is_whole && is_heard }
     }
 
     fn note(&self, lies: BTreeSet<IpAddr>, nothing_is_true: bool) -> bool {
@@ -85,14 +99,27 @@ impl Liars {
         if nothing_is_true && !known.nothing_is_true {
             log::warn!(
                 "The name servers have such addresses for well-known names, too (ServerDNSTestAddresses), so the relay \
-                 is no exit until others are set in /etc/resolv.conf, or in what ServerDNSResolvConfFile names, and \
-                 SIGHUP is sent"
+                 is no exit until others are in /etc/resolv.conf, or in what ServerDNSResolvConfFile names"
             );
         }
         let is_news = known.addresses != lies || known.nothing_is_true != nothing_is_true;
         *known = Known { addresses: lies, nothing_is_true };
         is_news
     }
+}
+
+/// What a look gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Looked {
+    /// Whether anything has changed.
+    pub(super) is_news: bool,
+    /// Whether enough answers came.
+    pub(super) is_whole: bool,
+}
+
+/// Whether the servers said something, and be it that there is no such name.
+fn is_final(found: &Found) -> bool {
+    !matches!(found.answer, Err(ResolveError::Transient))
 }
 
 /// A name of 8 to 16 random letters, which nobody has registered.
@@ -126,8 +153,14 @@ mod tests {
         Found { answer, ttls_s: vec![60] }
     }
 
-    /// Looks where servers say this; returns whether that was news.
+    /// Looks where servers say this, and all answers come; returns whether that was news.
     fn look(liars: &Liars, says: impl Fn(&str) -> Found) -> bool {
+        let Looked { is_news, is_whole } = look_once(liars, says);
+        assert!(is_whole);
+        is_news
+    }
+
+    fn look_once(liars: &Liars, says: impl Fn(&str) -> Found) -> Looked {
         let runtime = Builder::new_current_thread().build().unwrap();
         let mut rng = Seed::from_number(1).rng();
         let ask = |name: String| std::future::ready(says(&name));
@@ -173,6 +206,28 @@ mod tests {
             assert!(look(&liars, says));
             assert_eq!(liars.are_all_there_is(), broken);
         }
+    }
+
+    /// A name server that cannot be reached is no honest one.
+    #[test]
+    fn silence_acquits_nobody() {
+        let liars = Liars::default();
+        let silent = |_: &str| Found::transient();
+        assert_eq!(look_once(&liars, silent), Looked { is_news: false, is_whole: false });
+        assert!(look(&liars, |_| answer(&[7])));
+        assert!(liars.are_all_there_is());
+        assert_eq!(look_once(&liars, silent), Looked { is_news: false, is_whole: false });
+        assert!(liars.are_all_there_is());
+        assert_eq!(liars.left_of(answer(&[7])), answer(&[]));
+        // It answers about well-known names again, and about two endings of others.
+        let half = |name: &str| match name {
+            name if WELL_KNOWN.contains(&name) => answer(&[1]),
+            name if name.ends_with(".com") || name.ends_with(".net") => answer(&[]),
+            _ => Found::transient(),
+        };
+        assert_eq!(look_once(&liars, half), Looked { is_news: true, is_whole: false });
+        assert!(!liars.are_all_there_is());
+        assert_eq!(liars.left_of(answer(&[7])), answer(&[]));
     }
 
     #[test]

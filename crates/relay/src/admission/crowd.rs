@@ -168,6 +168,10 @@ impl<C: Claim> Crowd<C> {
     }
 
     /// What all hold.
+    pub fn is_half_full(&self) -> bool {
+        self.share.is_half_full()
+    }
+
     pub fn used(&self) -> u64 {
         self.share.used()
     }

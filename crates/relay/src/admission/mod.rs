@@ -150,6 +150,11 @@ impl Admission {
         }
     }
 
+    /// Whether half of the channels that there may be are there, of those that others opened or of those that we did.
+    pub fn channels_are_many(&self) -> bool {
+        self.channels.is_half_full() || self.dials.is_half_full()
+    }
+
     /// Whether somebody may open a channel. Others may have to end for it, which are returned.
     pub fn admit_channel(&mut self, now: Instant, party: Party) -> Result<Vec<LinkKey>, Refusal> {
         let handshake = self.admit_handshake(now, party)?;

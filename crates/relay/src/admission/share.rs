@@ -70,6 +70,10 @@ impl Share {
     }
 
     /// What is held in all.
+    pub fn is_half_full(&self) -> bool {
+        2 * self.used() >= self.limit
+    }
+
     pub fn used(&self) -> u64 {
         self.by_relays + self.by_strangers
     }

@@ -66,10 +66,6 @@ impl End {
         self.streams.len()
     }
 
-    pub fn has_stream(&self, id: StreamId) -> bool {
-        self.streams.contains_key(&id)
-    }
-
     pub fn stream_mut(&mut self, id: StreamId) -> Option<&mut Stream> {
         self.streams.get_mut(&id)
     }

@@ -128,12 +128,12 @@ impl Links {
         Some((link, rsa.filter(|_| was_last)))
     }
 
-    /// Once a second: channels that were idle for too long, which between relays is this in the mean. Their sockets are
-    /// to be closed.
+    /// Once a second: channels that were idle for too long, which between relays is this in the mean, or no longer than
+    /// for others. Their sockets are to be closed.
     pub fn idle_channels(
         &mut self,
         now: Instant,
-        between_relays: Duration,
+        between_relays: Option<Duration>,
         is_idle: impl Fn(LinkKey) -> bool,
     ) -> Vec<SocketId> {
         let mut closing = Vec::new();
@@ -142,7 +142,7 @@ impl Links {
         let occupied: BTreeSet<_> =
             occupied.filter_map(|(_, link)| link.flows()).map(FlowLink::peer).collect();
         for (key, link) in &mut self.all {
-            let between_relays = Some(between_relays).filter(|_| matches!(link.party(), Party::Relay(_)));
+            let between_relays = between_relays.filter(|_| matches!(link.party(), Party::Relay(_)));
             let Some(channel) = link.channel_mut().filter(|channel| channel.is_open()) else {
                 continue;
             };

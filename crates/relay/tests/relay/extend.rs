@@ -350,6 +350,21 @@ fn channels_without_circuits_close_after_a_while() {
     assert_eq!(bench.gone(busy), Some(Gone::Closed));
 }
 
+/// Whoever fills half of the places with channels that carry nothing has them for minutes and not for an hour.
+#[test]
+fn channels_that_are_many_last_shorter() {
+    let limits = Limits { channels: 16, ..Limits::default() };
+    let mut bench = Bench::new(RelayConfig { limits, ..config() });
+    bench.list(&[1, 2, 3, 4, 5, 6]);
+    let few = [1, 2, 3, 4, 5].map(|number| bench.relay_channel(0, number));
+    bench.pass(Duration::from_secs(600));
+    assert_eq!(few.map(|sock| bench.gone(sock)), [None; 5]);
+    let one_more = bench.relay_channel(0, 6);
+    bench.pass(Duration::from_secs(2));
+    assert_eq!(few.map(|sock| bench.gone(sock)), [Some(Gone::Closed); 5]);
+    assert_eq!(bench.gone(one_more), None);
+}
+
 /// Of clocks that are more than an hour off, and of relays of the consensus only.
 #[test]
 fn a_clock_that_differs_much_is_told() {

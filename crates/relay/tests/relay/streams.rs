@@ -420,7 +420,11 @@ fn what_only_clients_hear_ends_the_circuit_if_it_is_about_a_stream() {
     for command in [RelayCommand::CONNECTED, RelayCommand::RESOLVED] {
         let (mut bench, mut client) = exit();
         client.send(&mut bench, command, 3, &[]);
-        let server = client.connect(&mut bench, 3);
+        client.begin(&mut bench, 3, "203.0.114.7:80");
+        // It is not open yet.
+        client.send(&mut bench, command, 3, &[]);
+        let (server, _) = bench.connect_next(0);
+        assert_eq!(client.got_one(&mut bench).command, RelayCommand::CONNECTED);
         client.send(&mut bench, RelayCommand::DATA, 3, b"still here");
         assert_eq!(bench.received(server), b"still here");
         client.send(&mut bench, command, 3, &[]);

@@ -23,6 +23,10 @@ impl Core {
         let link = Some(circuit.prev().link())
             .filter(|link| self.links.get(*link).is_some_and(|link| link.role().is_some()));
         let refused = match DialKey::of(wanted) {
+            // Where we publish no IPv6 address we show none to whom clients have us dial; as stock Tor.
+            Some(dial) if dial.addr().is_ipv6() && !self.config.extend_to_ipv6 => {
+                return self.try_next_addr(key, failure);
+            }
             Some(dial) if self.dials.join(&dial, Some(key)) => return,
             Some(dial) => match self.start_dial(dial, circuit.party(), link, Some(key)) {
                 Ok(()) => return,

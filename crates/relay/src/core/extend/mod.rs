@@ -67,11 +67,7 @@ impl Core {
             }
         }
         let ipv4 = wanted.ipv4.map(SocketAddr::V4);
-        // Where we publish no IPv6 address we show none to whom clients have us dial; as stock Tor.
-        let ipv6 = wanted.ipv6.filter(|_| self.config.extend_to_ipv6).map(SocketAddr::V6);
-        if ipv4.is_none() && ipv6.is_none() && wanted.ipv6.is_some() {
-            return Err(DestroyReason::CONNECTFAILED);
-        }
+        let ipv6 = wanted.ipv6.map(SocketAddr::V6);
         let usable = |addr: &SocketAddr| {
             addr.port() != 0 && (self.config.extend_to_private || heddle_proto::policy::is_global(addr.ip()))
         };

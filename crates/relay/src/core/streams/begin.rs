@@ -21,6 +21,10 @@ const LITERAL_TTL_S: u32 = 1800;
 
 impl Core {
     pub(super) fn on_begin(&mut self, key: CircuitKey, id: StreamId, data: &[u8]) {
+        // A second BEGIN with an id in use is dropped, as stock Tor does.
+        if self.has_stream(key, id) {
+            return;
+        }
         // Clients go elsewhere at once when they hear it.
         if self.draining {
             return self.send_end(key, id, EndReason::HIBERNATING);
@@ -28,9 +32,7 @@ impl Core {
         if let Some(reason) = self.refuses_stream(key).or_else(|| self.refuses_unknown(key)) {
             return self.send_end(key, id, reason);
         }
-        let Some(end) = self.end_of(key) else { return };
-        // A second BEGIN with an id in use is dropped, as stock Tor does.
-        if end.has_stream(id) {
+        if self.end_of(key).is_none() {
             return;
         }
         let Ok(begin) = Begin::parse(data) else {

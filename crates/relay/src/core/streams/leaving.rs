@@ -21,6 +21,10 @@ impl Core {
         self.stream_mut(key, id).is_some()
     }
 
+    pub(super) fn is_stream_open(&mut self, key: CircuitKey, id: StreamId) -> bool {
+        self.stream_mut(key, id).is_some_and(|stream| stream.is_open())
+    }
+
     pub(super) fn stream_mut(&mut self, key: CircuitKey, id: StreamId) -> Option<&mut Stream> {
         self.table.get_mut(key)?.stream_mut(id)
     }

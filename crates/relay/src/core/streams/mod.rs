@@ -30,8 +30,8 @@ impl Core {
             RelayCommand::END => self.on_end(key, id),
             RelayCommand::SENDME => self.on_stream_sendme(key, id),
             RelayCommand::XON | RelayCommand::XOFF => self.on_stream_signal(key, id, command, data),
-            // These are for clients to hear. As stock Tor, which drops them, too, where there is no such stream.
-            RelayCommand::CONNECTED | RelayCommand::RESOLVED if self.has_stream(key, id) => {
+            // These are for clients to hear. As stock Tor, which drops them, too, where no such stream is open.
+            RelayCommand::CONNECTED | RelayCommand::RESOLVED if self.is_stream_open(key, id) => {
                 self.close_circuit(key, DestroyReason::PROTOCOL);
             }
             _ => {}
