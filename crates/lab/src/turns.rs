@@ -1,8 +1,8 @@
 //! In which order what is compared takes its turns.
 
 /// The order of so many arms in a round: from one place on in rounds of even number and back in those of odd number,
-/// and a place further after each two. So nobody is always the first, and nobody always follows the same one: what a turn
-/// leaves behind, as warm caches or a throttled processor, meets all alike.
+/// and a place further after each two. So nobody is always the first, and nobody always follows the same one: what a
+/// turn leaves behind, as warm caches or a throttled processor, meets all alike.
 pub(crate) fn order(count: usize, round: usize) -> impl Iterator<Item = usize> {
     let first = round / 2;
     (0..count)

@@ -22,8 +22,8 @@ const NAMES_OF_A_LIAR: usize = 3;
 /// How many of the twelve must be answered, before servers count as honest that gave no liar's address.
 const ANSWERS_ENOUGH: usize = 9;
 
-/// What is known of lies. A look finds at most 64 addresses, because twelve names have at most 16 each, and a liar's has
-/// three; those of looks that are not whole come to those before.
+/// What is known of lies. A look finds at most 64 addresses, because twelve names have at most 16 each, and a liar's
+/// has three; those of looks that are not whole come to those before.
 #[derive(Debug, Default)]
 pub(super) struct Liars(Mutex<Known>);
 

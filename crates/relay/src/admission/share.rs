@@ -70,7 +70,7 @@ impl Share {
     }
 
     /// What is held in all.
-    pub fn is_half_full(&self) -> bool {
+    pub(super) fn is_half_full(&self) -> bool {
         2 * self.used() >= self.limit
     }
 

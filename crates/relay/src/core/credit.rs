@@ -9,9 +9,9 @@ use heddle_proto::credit::{CreditCell, HopCredit, N23};
 use heddle_seam::time::Duration;
 
 impl Core {
-    /// What a channel begins with, if we count cells: whoever proved to be a relay is told so. Also if the consensus does
-    /// not list it: ours may be older than the one by which a client chose the two of us, and what is not said now is
-    /// never said on this channel.
+    /// What a channel begins with, if we count cells: whoever proved to be a relay is told so. Also if the consensus
+    /// does not list it: ours may be older than the one by which a client chose the two of us, and what is not said
+    /// now is never said on this channel.
     pub fn agree_on_credit(&mut self, link: LinkKey) -> Option<CreditCell> {
         self.links.channel(link).and_then(ChannelLink::peer)?;
         self.begin_counting(link)
