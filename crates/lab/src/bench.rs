@@ -303,7 +303,7 @@ impl Bench<'_> {
             }
             let mut costs = vec![None; kinds.len()];
             // Not alike in every network, which may have fewer rounds than there are kinds.
-            for which in order(kinds.len(), self.number + round) {
+            for which in order(kinds.len(), 2 * self.number + round) {
                 let kind = kinds[which];
                 on_step(&format!("{}: {}", self.place(round), kind.name()));
                 costs[which] = self.turn(kind, round, taken)?;

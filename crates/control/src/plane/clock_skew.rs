@@ -13,10 +13,10 @@ const RELAYS: usize = 3;
 /// Between two warnings.
 const WARN_EVERY: Duration = Duration::from_secs(24 * 3600);
 
-/// What relays said whose clocks are far from ours: fewer than [`RELAYS`] each way.
+/// What relays said on the last day whose clocks are far from ours: fewer than [`RELAYS`] each way.
 #[derive(Debug, Default)]
 pub(super) struct ClockSkew {
-    ahead_s: BTreeMap<RsaId, i64>,
+    ahead_s: BTreeMap<RsaId, (Instant, i64)>,
     warned_at: Option<Instant>,
 }
 
@@ -24,13 +24,15 @@ impl ClockSkew {
     /// A relay's clock differs from ours, which is so far ahead of it, or behind. Returns what is to be said of it:
     /// what the one in the middle says.
     pub(super) fn on_differs(&mut self, now: Instant, by: RsaId, ahead_s: i64) -> Option<i64> {
-        self.ahead_s.insert(by, ahead_s);
-        let is_same_way = |other_s: &i64| other_s.signum() == ahead_s.signum();
-        let mut same_way: Vec<i64> = self.ahead_s.values().copied().filter(is_same_way).collect();
+        self.ahead_s.retain(|_, (said_at, _)| now.since(*said_at) < WARN_EVERY);
+        self.ahead_s.insert(by, (now, ahead_s));
+        let is_same_way = |other_s: i64| other_s.signum() == ahead_s.signum();
+        let all = self.ahead_s.values().map(|(_, other_s)| *other_s);
+        let mut same_way: Vec<i64> = all.filter(|other_s| is_same_way(*other_s)).collect();
         if same_way.len() < RELAYS {
             return None;
         }
-        self.ahead_s.retain(|_, other_s| !is_same_way(other_s));
+        self.ahead_s.retain(|_, (_, other_s)| !is_same_way(*other_s));
         if self.warned_at.is_some_and(|at| now.since(at) < WARN_EVERY) {
             return None;
         }
@@ -68,6 +70,9 @@ mod tests {
         assert_eq!([says(1, 4, 5000), says(1, 5, 5000), says(23, 6, 5000)], [None; 3]);
         assert_eq!([says(24, 7, 5000), says(24, 8, 5000)], [None; 2]);
         assert_eq!(says(24, 9, 6000), Some(5000));
+        // What was said on another day is forgotten.
+        assert_eq!([says(50, 1, 5000), says(51, 2, 5000), says(74, 3, 5000)], [None; 3]);
+        assert_eq!(says(74, 4, 5000), Some(5000));
     }
 
     #[test]

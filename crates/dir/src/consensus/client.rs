@@ -67,7 +67,7 @@ pub enum FetchError {
     Refused { status: u16, reason: String },
     /// What came is not to be believed.
     Consensus(ConsensusError),
-    /// What came ended long ago, or is no newer than what we have.
+    /// What came is no newer than what we have.
     NotNewer,
     /// It is newer than ours, and does not hold now, nor about now.
     OfAnotherTime,

@@ -19,16 +19,18 @@ const ENDINGS: [&str; 4] = ["", ".com", ".net", ".org"];
 const NAMES_EACH: usize = 3;
 /// How many names a liar's address is given to, at least: two of one somebody could have registered.
 const NAMES_OF_A_LIAR: usize = 3;
+/// Liars' addresses that are known at once. A look finds no more: twelve names have at most 16 each, a liar's has three.
+const ADDRESSES_MAX: usize = 64;
 /// How many of the twelve must be answered, before servers count as honest that gave no liar's address.
 const ANSWERS_ENOUGH: usize = 9;
 
-/// What is known of lies. A look finds at most 64 addresses, because twelve names have at most 16 each, and a liar's
-/// has three; those of looks that are not whole come to those before.
+/// What is known of lies.
 #[derive(Debug, Default)]
 pub(super) struct Liars(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
+    /// At most [`ADDRESSES_MAX`].
     addresses: BTreeSet<IpAddr>,
     nothing_is_true: bool,
 }
@@ -74,7 +76,8 @@ impl Liars {
         let lies = given.into_iter().filter(|(_, names)| *names >= NAMES_OF_A_LIAR);
         let mut lies: BTreeSet<IpAddr> = lies.map(|(address, _)| address).collect();
         if !is_whole {
-            lies.extend(&self.lock().addresses);
+            let room = ADDRESSES_MAX.saturating_sub(lies.len());
+            lies.extend(self.lock().addresses.iter().take(room));
         }
         let (mut untrue, mut unheard) = (0, 0);
         for name in well_known.iter().filter(|_| !lies.is_empty()) {
@@ -83,8 +86,9 @@ impl Liars {
             untrue += usize::from(!told.is_empty() && told.is_subset(&lies));
             unheard += usize::from(!is_final(&found));
         }
-        let is_heard = unheard <= well_known.len() / 2;
-        let nothing_is_true = untrue > well_known.len() / 2 || !is_heard && self.are_all_there_is();
+        let heard = well_known.len() - unheard;
+        let is_heard = 2 * heard > well_known.len() || well_known.is_empty();
+        let nothing_is_true = if is_heard { 2 * untrue > heard } else { self.are_all_there_is() };
         let is_news = self.note(lies, nothing_is_true);
         Looked { is_news, is_whole: is_whole && is_heard }
     }
@@ -228,6 +232,42 @@ mod tests {
         assert_eq!(look_once(&liars, half), Looked { is_news: true, is_whole: false });
         assert!(!liars.are_all_there_is());
         assert_eq!(liars.left_of(answer(&[7])), answer(&[]));
+    }
+
+    #[test]
+    fn well_known_names_are_judged_by_what_is_heard_of_most() {
+        // Of four: so many lies, so many silent, and what is known afterwards, if lies about all were known before.
+        for (untrue, silent, broken, is_whole) in
+            [(2, 2, true, false), (2, 1, true, true), (1, 1, false, true), (0, 2, true, false)]
+        {
+            let liars = Liars::default();
+            let names = ["a.example", "b.example", "c.example", "d.example"].map(str::to_owned);
+            let look = |says: &dyn Fn(&str) -> Found| {
+                let runtime = Builder::new_current_thread().build().unwrap();
+                let ask = |name: String| std::future::ready(says(&name));
+                runtime.block_on(liars.look(&names, &mut Seed::from_number(3).rng(), ask))
+            };
+            assert!(look(&|_| answer(&[7])).is_news && liars.are_all_there_is());
+            let looked = look(&|name| match names.iter().position(|known| known == name) {
+                Some(place) if place >= untrue + silent => answer(&[1]),
+                Some(place) if place >= untrue => Found::transient(),
+                _ => answer(&[7]),
+            });
+            assert_eq!((liars.are_all_there_is(), looked.is_whole), (broken, is_whole), "{untrue} {silent}");
+        }
+    }
+
+    #[test]
+    fn no_more_addresses_are_known_than_one_look_finds() {
+        let liars = Liars::default();
+        for look in 0..100 {
+            let says = |name: &str| match name.ends_with(".com") {
+                true => answer(&[2 * look, 2 * look + 1]),
+                false => Found::transient(),
+            };
+            look_once(&liars, says);
+            assert!(liars.lock().addresses.len() <= ADDRESSES_MAX);
+        }
     }
 
     #[test]

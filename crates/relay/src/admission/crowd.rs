@@ -167,11 +167,12 @@ impl<C: Claim> Crowd<C> {
         self.entries.contains_key(&id)
     }
 
-    /// What all hold.
+    /// Whether half of all that there may be is held, or more.
     pub fn is_half_full(&self) -> bool {
         self.share.is_half_full()
     }
 
+    /// What all hold.
     pub fn used(&self) -> u64 {
         self.share.used()
     }

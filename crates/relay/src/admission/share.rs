@@ -69,11 +69,12 @@ impl Share {
         Share { for_strangers: 0, ..Share::new(limit) }
     }
 
-    /// What is held in all.
+    /// Whether half of the limit is held, or more.
     pub(super) fn is_half_full(&self) -> bool {
         2 * self.used() >= self.limit
     }
 
+    /// What is held in all.
     pub fn used(&self) -> u64 {
         self.by_relays + self.by_strangers
     }

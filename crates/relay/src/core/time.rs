@@ -52,9 +52,10 @@ impl Core {
     pub fn end_unused(&mut self) -> Vec<SocketId> {
         let mut sockets = self.end_late_dials();
         let mean_s = self.params.get("nf_conntimeout_relays", 3600, 60, 7 * 24 * 3600).unsigned_abs();
+        let mean = Duration::from_secs(mean_s.into());
         // Nobody may take all places with channels that carry nothing.
-        let mean = (!self.admission.channels_are_many()).then(|| Duration::from_secs(mean_s.into()));
-        sockets.extend(self.links.idle_channels(self.now, mean, |link| self.table.is_idle(link)));
+        let are_many = self.admission.channels_are_many();
+        sockets.extend(self.links.idle_channels(self.now, mean, are_many, |link| self.table.is_idle(link)));
         sockets
     }
 }

@@ -47,6 +47,10 @@ use slotmap::SlotMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+/// How many idle channels between relays are closed early in a second, where channels are many. Whoever brings that about
+/// does not have all of them closed at once.
+const EARLY_MAX: usize = 32;
+
 /// See the [module](self).
 pub(crate) struct Links {
     all: SlotMap<LinkKey, Link>,
@@ -128,21 +132,22 @@ impl Links {
         Some((link, rsa.filter(|_| was_last)))
     }
 
-    /// Once a second: channels that were idle for too long, which between relays is this in the mean, or no longer than
-    /// for others. Their sockets are to be closed.
+    /// Once a second: channels that were idle for too long, which between relays is this in the mean. Where channels are
+    /// many, some of those go too that were idle for as long as others' may be. Their sockets are to be closed.
     pub fn idle_channels(
         &mut self,
         now: Instant,
-        between_relays: Option<Duration>,
+        between_relays: Duration,
+        are_many: bool,
         is_idle: impl Fn(LinkKey) -> bool,
     ) -> Vec<SocketId> {
-        let mut closing = Vec::new();
+        let (mut closing, mut early) = (Vec::new(), Vec::new());
         // Flows count as circuits of the channel that vouched for them: it keeps the pair together.
         let occupied = self.all.iter().filter(|(key, _)| !is_idle(*key));
         let occupied: BTreeSet<_> =
             occupied.filter_map(|(_, link)| link.flows()).map(FlowLink::peer).collect();
         for (key, link) in &mut self.all {
-            let between_relays = between_relays.filter(|_| matches!(link.party(), Party::Relay(_)));
+            let between_relays = Some(between_relays).filter(|_| matches!(link.party(), Party::Relay(_)));
             let Some(channel) = link.channel_mut().filter(|channel| channel.is_open()) else {
                 continue;
             };
@@ -155,10 +160,17 @@ impl Links {
             if channel.is_old(now) && channel.retire() {
                 channel.peer().into_iter().for_each(|peer| self.flows.note_retired(peer));
             }
-            if is_idle(key) && !has_flows && channel.is_unused(now, between_relays) {
+            if !is_idle(key) || has_flows {
+                continue;
+            }
+            if channel.is_unused(now, between_relays) {
                 closing.push(channel.socket());
+            } else if are_many && channel.is_unused(now, None) {
+                early.push((channel.idle_since(), channel.socket()));
             }
         }
+        early.sort_unstable();
+        closing.extend(early.into_iter().take(EARLY_MAX).map(|(_, socket)| socket));
         closing
     }
 }
