@@ -19,7 +19,8 @@ const ENDINGS: [&str; 4] = ["", ".com", ".net", ".org"];
 const NAMES_EACH: usize = 3;
 /// How many names a liar's address is given to, at least: two of one somebody could have registered.
 const NAMES_OF_A_LIAR: usize = 3;
-/// Liars' addresses that are known at once. A look finds no more: twelve names have at most 16 each, a liar's has three.
+/// Liars' addresses that are known at once. A look finds no more: twelve names have at most 16 each, and a liar's has
+/// three.
 const ADDRESSES_MAX: usize = 64;
 /// How many of the twelve must be answered, before servers count as honest that gave no liar's address.
 const ANSWERS_ENOUGH: usize = 9;

@@ -47,8 +47,8 @@ use slotmap::SlotMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// How many idle channels between relays are closed early in a second, where channels are many. Whoever brings that about
-/// does not have all of them closed at once.
+/// How many idle channels between relays are closed early in a second, where channels are many. Whoever brings that
+/// about does not have all of them closed at once.
 const EARLY_MAX: usize = 32;
 
 /// See the [module](self).
@@ -132,8 +132,8 @@ impl Links {
         Some((link, rsa.filter(|_| was_last)))
     }
 
-    /// Once a second: channels that were idle for too long, which between relays is this in the mean. Where channels are
-    /// many, some of those go too that were idle for as long as others' may be. Their sockets are to be closed.
+    /// Once a second: channels that were idle for too long, which between relays is this in the mean. Where channels
+    /// are many, some of those go too that were idle for as long as others' may be. Their sockets are to be closed.
     pub fn idle_channels(
         &mut self,
         now: Instant,
