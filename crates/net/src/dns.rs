@@ -161,7 +161,7 @@ impl Resolver {
     /// read; what was known before stays then.
     pub fn reload(&self) -> io::Result<()> {
         let resolver = build(&self.inner.options)?;
-        *self.inner.resolver.lock().unwrap_or_else(PoisonError::into_inner) = Some(resolver.clone());
+        *self.inner.resolver() = Some(resolver.clone());
         self.inner.answers.clear();
         if self.inner.options.detect_hijacking {
             self.look_for_liars(resolver);
@@ -171,8 +171,7 @@ impl Resolver {
 
     /// Whether a configuration could be read, and the name servers do not lie about everything.
     pub fn is_ready(&self) -> bool {
-        let has_resolver = self.inner.resolver.lock().unwrap_or_else(PoisonError::into_inner).is_some();
-        has_resolver && !self.inner.liars.are_all_there_is()
+        self.inner.resolver().is_some() && !self.inner.liars.are_all_there_is()
     }
 
     /// From now on, and these servers instead of those before.
@@ -184,8 +183,7 @@ impl Resolver {
             loop {
                 let ask = |name: String| async {
                     let query = Query::Forward(name);
-                    let asked = tokio::time::timeout(options.query_timeout, ask(&resolver, &query, &options));
-                    asked.await.unwrap_or_else(|_| Found::transient())
+                    ask_in_time(&resolver, &query, &options).await
                 };
                 let mut rng = entropy.rng();
                 let looked = liars.look(&options.well_known, &mut rng, ask).await;
@@ -214,9 +212,7 @@ impl Resolver {
         if inner.in_flight.load(Ordering::Relaxed) + ours > inner.options.in_flight_max {
             return;
         }
-        let Some(resolver) = inner.resolver.lock().unwrap_or_else(PoisonError::into_inner).clone() else {
-            return;
-        };
+        let Some(resolver) = inner.resolver().clone() else { return };
         let (options, answers, liars) = (inner.options.clone(), inner.answers.clone(), inner.liars.clone());
         let mut entropy = inner.entropy;
         let key = (to.number(), id);
@@ -224,9 +220,7 @@ impl Resolver {
         // Its end waits until the task is among those under way.
         let mut under_way = inner.under_way.lock();
         let task = inner.runtime.spawn(async move {
-            let asked = ask(&resolver, &query, &options);
-            let found = tokio::time::timeout(options.query_timeout, asked).await;
-            let found = liars.left_of(found.unwrap_or_else(|_| Found::transient()));
+            let found = liars.left_of(ask_in_time(&resolver, &query, &options).await);
             asking.answer(answers.put(query, found, &mut entropy.rng()));
         });
         under_way.insert(key, Question { ticket, task: task.abort_handle() });
@@ -282,6 +276,12 @@ impl Asking {
 impl Drop for Asking {
     fn drop(&mut self) {
         drop(self.end());
+    }
+}
+
+impl Inner {
+    fn resolver(&self) -> MutexGuard<'_, Option<TokioResolver>> {
+        self.resolver.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -369,6 +369,11 @@ fn name_server(addr: SocketAddr) -> NameServerConfig {
         connection.port = addr.port();
     }
     server
+}
+
+async fn ask_in_time(resolver: &TokioResolver, query: &Query, options: &ResolverOptions) -> Found {
+    let asked = tokio::time::timeout(options.query_timeout, ask(resolver, query, options));
+    asked.await.unwrap_or_else(|_| Found::transient())
 }
 
 async fn ask(resolver: &TokioResolver, query: &Query, options: &ResolverOptions) -> Found {

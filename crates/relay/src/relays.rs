@@ -59,15 +59,19 @@ impl Relays {
 
     /// Whether the consensus lists a relay with this RSA identity.
     pub(crate) fn contains_rsa(&self, rsa: &RsaId) -> bool {
-        let first = self.ids.partition_point(|(listed, _)| listed < rsa);
-        self.ids.get(first).is_some_and(|(listed, _)| listed == rsa)
+        self.of_rsa(rsa).next().is_some()
     }
 
     /// The Ed25519 identity that the consensus lists beside an RSA identity, if it is known.
     pub(crate) fn ed25519_of(&self, rsa: &RsaId) -> Option<Ed25519Id> {
+        self.of_rsa(rsa).flatten().next()
+    }
+
+    /// The Ed25519 identities, as far as they are known, of the relays that are listed with an RSA identity.
+    fn of_rsa(&self, rsa: &RsaId) -> impl Iterator<Item = Option<Ed25519Id>> {
         let first = self.ids.partition_point(|(listed, _)| listed < rsa);
-        let same = self.ids.get(first..)?.iter().take_while(|(listed, _)| listed == rsa);
-        same.filter_map(|(_, ed25519)| *ed25519).next()
+        let same = self.ids[first..].iter().take_while(move |(listed, _)| listed == rsa);
+        same.map(|(_, ed25519)| *ed25519)
     }
 
     /// Whether a relay or an authority listens at this address and port.

@@ -4,7 +4,6 @@ use super::words::{arm_of, better, compared, pieces, round_number, title_of, uni
 use crate::figures::{Better, Figure, Labels};
 use crate::plan::{Compare, Comparison, Plan};
 use crate::results::{Judgement, Outcome, Results};
-use toml::Spanned;
 
 /// How many sentences stand by themselves; the others are folded up.
 const SHOWN: usize = 12;
@@ -83,11 +82,10 @@ fn compared_figures(results: &Results<'_>) -> Vec<Sentence> {
         let mut targets = summary.targets.iter();
         targets.any(|target| target.figure == figure.name && target.labels == figure.labels)
     };
-    let made_by = |compare: &Compare| {
-        let name = compare.name.clone();
-        summary.figures.iter().filter(move |figure| figure.name == name)
-    };
-    let figures = plan.compare.iter().map(Spanned::as_ref).flat_map(made_by);
+    let figures = plan.compare.iter().flat_map(|compare| {
+        let name = &compare.as_ref().name;
+        summary.figures.iter().filter(move |figure| figure.name == *name)
+    });
     let sentence = |figure: &Figure| {
         let value = Value {
             plan,
