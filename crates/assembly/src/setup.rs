@@ -107,7 +107,7 @@ impl Setup<'_> {
             cache_directory: options.cache_directory(),
             assume_reachable: options.assume_reachable,
             publish: options.publish_server_descriptor,
-            offline_master_key: options.offline_master_key,
+            testing_tor_network: options.testing_tor_network,
             exit_policy: options.exit_policy(&self.addrs()),
             exit_rejects_own: options.exit_policy_reject_private
                 || options.exit_policy_reject_local_interfaces,

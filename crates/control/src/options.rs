@@ -27,8 +27,8 @@ pub struct ControlOptions {
     pub assume_reachable: bool,
     /// `PublishServerDescriptor`.
     pub publish: bool,
-    /// `OfflineMasterKey`.
-    pub offline_master_key: bool,
+    /// `TestingTorNetwork`.
+    pub testing_tor_network: bool,
     /// What the exit allows, once names can be resolved.
     pub exit_policy: ExitPolicy,
     /// Whether it is to reject our own address too, once that is known.
@@ -64,7 +64,7 @@ impl ControlOptions {
             cache_directory: directory,
             assume_reachable: true,
             publish: true,
-            offline_master_key: false,
+            testing_tor_network: false,
             exit_policy: ExitPolicy::reject_all(),
             exit_rejects_own: true,
             bandwidth_rate: 1 << 30,

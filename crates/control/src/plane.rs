@@ -114,7 +114,7 @@ impl ControlPlane {
         let mut plane = ControlPlane {
             files,
             shards,
-            credentials: Credentials::new(identity, &options, addresses.ips(), entropy),
+            credentials: Credentials::new(identity, addresses.ips(), entropy),
             addresses,
             exit_policy: options.exit_policy.clone(),
             following,
@@ -252,6 +252,8 @@ impl ControlPlane {
             self.tell(|_| Some(Control::ExitPolicy(policy.clone())));
             self.exit_policy = policy;
         }
+        // That others reached the old one says nothing of this one.
+        self.reachability = Reachability::new(self.options.assume_reachable);
         self.publishing.on_change();
     }
 
@@ -261,6 +263,9 @@ impl ControlPlane {
             return;
         }
         let ourselves = self.credentials.target(self.addresses.advertised());
+        if let Some(complaint) = self.reachability.complain(now, consensus, &ourselves) {
+            log::warn!("{complaint}");
+        }
         self.wanted.extend(self.reachability.probe(now, consensus, ourselves, &mut self.rng));
     }
 

@@ -13,8 +13,8 @@ pub struct DirAuthority {
     pub nickname: Option<String>,
     /// Where its DirPort listens.
     pub dir_address: SocketAddrV4,
-    /// Further DirPorts: what `upload=`, `download=` and `vote=` name. Nothing is asked of them here.
-    pub more_dir_addresses: Vec<SocketAddr>,
+    /// Further DirPorts, and what each is for.
+    pub more_dir_addresses: Vec<(DirUse, SocketAddr)>,
     /// Its ORPort, on the same IPv4 address.
     pub or_port: Option<u16>,
     /// Its ORPort over IPv6.
@@ -25,6 +25,17 @@ pub struct DirAuthority {
     pub v3_ident: Option<[u8; 20]>,
     /// Whether it is an authority for bridges only.
     pub bridge: bool,
+}
+
+/// What a DirPort is for, if not for everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DirUse {
+    /// Relays post their descriptors there.
+    Upload,
+    /// Documents are fetched there.
+    Download,
+    /// Authorities vote there.
+    Vote,
 }
 
 /// What is wrong with a `DirAuthority` line.
@@ -100,9 +111,11 @@ impl DirAuthority {
                 self.ipv6_or_address = Some(address.ok_or_else(|| error("an [ADDRESS]:PORT", flag))?);
             }
             "bridge" => self.bridge = true,
-            "upload" | "download" | "vote" => match parse_url(value) {
-                Some(address) => self.more_dir_addresses.push(address),
-                None => ignore("has no http://ADDRESS:PORT/"),
+            name @ ("upload" | "download" | "vote") => match (parse_url(value), name) {
+                (Some(address), "upload") => self.more_dir_addresses.push((DirUse::Upload, address)),
+                (Some(address), "download") => self.more_dir_addresses.push((DirUse::Download, address)),
+                (Some(address), _) => self.more_dir_addresses.push((DirUse::Vote, address)),
+                (None, _) => ignore("has no http://ADDRESS:PORT/"),
             },
             // What these say does not concern a relay, or no longer means anything.
             "weight" | "hs" | "no-hs" | "no-v2" => {}
@@ -116,8 +129,24 @@ impl DirAuthority {
         let or_address = self.or_port.map(|port| SocketAddrV4::new(*self.dir_address.ip(), port).into());
         let ipv6_or_address = self.ipv6_or_address.map(SocketAddr::from);
         let dir_addresses =
-            [self.dir_address.into()].into_iter().chain(self.more_dir_addresses.iter().copied());
+            [self.dir_address.into()].into_iter().chain(self.more_dir_addresses.iter().map(|(_, at)| *at));
         dir_addresses.chain(or_address).chain(ipv6_or_address)
+    }
+
+    /// Where it takes descriptors.
+    pub fn upload_address(&self) -> SocketAddr {
+        self.address_for(DirUse::Upload)
+    }
+
+    /// Where it has documents.
+    pub fn download_address(&self) -> SocketAddr {
+        self.address_for(DirUse::Download)
+    }
+
+    /// The first IPv4 address that the line names for this, as in stock Tor, or the DirPort that is for everything.
+    fn address_for(&self, wanted: DirUse) -> SocketAddr {
+        let named = self.more_dir_addresses.iter().find(|(of, at)| *of == wanted && at.is_ipv4());
+        named.map_or(self.dir_address.into(), |(_, at)| *at)
     }
 }
 
@@ -197,6 +226,19 @@ mod tests {
             let error = DirAuthority::parse(line, &mut Vec::new()).unwrap_err().to_string();
             assert!(error.contains(word), "{error}");
         }
+    }
+
+    #[test]
+    fn ports_for_one_use_are_taken_for_it() {
+        let plain = parse(&format!("a 127.0.0.1:80 {FINGERPRINT}"));
+        assert_eq!(plain.upload_address(), plain.dir_address.into());
+        assert_eq!(plain.download_address(), plain.dir_address.into());
+        let flags = "upload=http://[2001:db8::1]:81/ upload=http://127.0.0.2:82/ download=http://127.0.0.3:83/ \
+                     vote=http://127.0.0.4:84/";
+        let apart = parse(&format!("a {flags} 127.0.0.1:80 {FINGERPRINT}"));
+        assert_eq!(apart.upload_address().to_string(), "127.0.0.2:82", "over IPv4");
+        assert_eq!(apart.download_address().to_string(), "127.0.0.3:83");
+        assert_eq!(apart.ports().count(), 5);
     }
 
     #[test]

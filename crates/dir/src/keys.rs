@@ -163,6 +163,11 @@ impl RelayKeys {
         self.ed25519.signing_expires_unix_s
     }
 
+    /// Whether the signing key ends within a week, and nobody but the operator can bring another.
+    pub fn needs_signing_key(&self, now_unix_s: u64) -> bool {
+        self.ed25519.lacks_master(&*self.options.files, &self.options.keys(), &self.options, now_unix_s)
+    }
+
     pub(crate) fn rsa_identity(&self) -> &rsa::KeyPair {
         &self.rsa_identity
     }

@@ -136,7 +136,8 @@ fn the_master_secret_may_be_away() {
     );
     let lifetimes = OnionKeyLifetimes::default();
     let renew = |keys: &mut RelayKeys, days| keys.renew(now + days * DAY_S, lifetimes, &mut rng(7)).signing;
-    assert_eq!(renew(&mut keys, 28).unwrap(), SigningRenewal::NotDue);
+    assert_eq!(renew(&mut keys, 22).unwrap(), SigningRenewal::NotDue);
+    assert_eq!(renew(&mut keys, 24).unwrap(), SigningRenewal::MasterKeyAbsent);
     assert_eq!(renew(&mut keys, 30).unwrap(), SigningRenewal::MasterKeyAbsent);
     let error = renew(&mut keys, 31).unwrap_err().to_string();
     assert!(error.contains("tor --keygen"), "{error}");
@@ -147,6 +148,37 @@ fn the_master_secret_may_be_away() {
     assert_eq!(renew(&mut keys, 31).unwrap(), SigningRenewal::Renewed);
     assert_eq!(keys.ed25519_id(), first.ed25519_id());
     assert!(keys.signing_expires_unix_s() >= now + 61 * DAY_S);
+}
+
+/// Whoever is asked for a signing key a week before the end need not wait six days for it to be taken.
+#[test]
+fn a_signing_key_that_is_brought_is_taken_within_the_week() {
+    let scratch = Scratch::new("brought");
+    let now = now_unix_s();
+    let first = load(scratch.path(), now, 5).unwrap();
+    let keys_dir = scratch.path().join("keys");
+    let signing = ["ed25519_signing_secret_key", "ed25519_signing_cert"];
+    let old = signing.map(|name| fs::read(keys_dir.join(name)).unwrap());
+    // What the operator makes elsewhere, on the day on which it is asked for.
+    for name in signing {
+        fs::remove_file(keys_dir.join(name)).unwrap();
+    }
+    load(scratch.path(), now + 24 * DAY_S, 6).unwrap();
+    let new = signing.map(|name| fs::read(keys_dir.join(name)).unwrap());
+    let write = |files: &[Vec<u8>; 2]| {
+        signing.iter().zip(files).for_each(|(name, bytes)| fs::write(keys_dir.join(name), bytes).unwrap());
+    };
+    write(&old);
+    fs::remove_file(keys_dir.join("ed25519_master_id_secret_key")).unwrap();
+    let mut keys = load(scratch.path(), now + 23 * DAY_S, 7).unwrap();
+    let lifetimes = OnionKeyLifetimes::default();
+    let mut renew = |days| keys.renew(now + days * DAY_S, lifetimes, &mut rng(8)).signing.unwrap();
+    assert_eq!(renew(24), SigningRenewal::MasterKeyAbsent);
+    write(&new);
+    assert_eq!(renew(24), SigningRenewal::Renewed);
+    assert_eq!(renew(24), SigningRenewal::NotDue);
+    assert_eq!(keys.ed25519_id(), first.ed25519_id());
+    assert!(keys.signing_expires_unix_s() > now + 50 * DAY_S);
 }
 
 #[test]

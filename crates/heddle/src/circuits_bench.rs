@@ -20,7 +20,7 @@ use heddle_lab::machine::kernel_memory;
 use heddle_lab::machine::ports::PortBlock;
 use heddle_lab::machine::sockets::{self, Counts};
 use heddle_lab::machine::usage::Usage;
-use heddle_lab::metrics::Metrics;
+use heddle_lab::metrics::{COUNTS_AGE_MAX, Metrics, SHARE_MIN};
 use heddle_lab::results::{Measurement, RunSamples, Summary};
 use heddle_lab::testnet::{Network, NetworkOptions, Program, Relay, RelayOptions};
 use heddle_net::wall_clock;
@@ -42,13 +42,10 @@ const CONGESTION_CONTROL: &str = "cubic";
 /// How long relays may take to find each other, and for how long no circuit may be built.
 const PAIRING_MAX: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long a relay may take to tell its metrics, and how old these are at most.
+/// How long a relay may take to tell its metrics.
 const METRICS_MAX: Duration = Duration::from_secs(5);
-const METRICS_AGE: Duration = Duration::from_millis(250);
 /// How long relays are left alone before their idle memory is read.
 const REST: Duration = Duration::from_secs(2);
-/// Where less of the circuits is on the kind's transport, the figures are another one's too.
-const SHARE_MIN: f64 = 0.99;
 /// Sockets of tcp-esp beside those of its circuits: those in advance, and circuits that are built before.
 const SOCKETS_MORE: usize = 1_000;
 const DESCRIPTORS_MORE: u64 = 4_000;
@@ -228,7 +225,7 @@ impl Pair<'_> {
 
     /// Circuits that the second relay has over the kind's transport.
     fn lanes(&self) -> Result<f64, Failure> {
-        std::thread::sleep(METRICS_AGE);
+        std::thread::sleep(COUNTS_AGE_MAX);
         let metrics = Metrics::scrape(self.metrics[1], METRICS_MAX)?;
         Ok(metrics.sum("heddle_lanes", &[("transport", self.kind.name())]))
     }

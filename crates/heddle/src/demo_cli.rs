@@ -24,7 +24,7 @@ Examples:
 It starts three stock authorities, the relays and the stock clients, and leaves nothing behind but
 summary.json and report.html. Where the machine has no emulated wires (they need root, or unprivileged user
 namespaces, and /dev/net/tun) it says what is missing and takes loopback; `wires` in summary.json says which.
-A run in which the emulator was late is written with `valid: false` and the reasons.";
+A run in which the emulator was late is written with `valid: false` and the reasons, and ends with 2.";
 
 #[derive(Debug, Args)]
 pub struct DemoArgs {
@@ -76,6 +76,5 @@ pub fn run(args: DemoArgs) -> Result<ExitCode, Box<dyn Error>> {
         command: output::command_line(),
         ..DemoOptions::default()
     };
-    demo::demo(&options)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(output::validity(&demo::demo(&options)?))
 }

@@ -28,7 +28,7 @@ Examples:
   heddle traffic markov --server 10.0.0.9:8080 --socks 127.0.0.1:9050 --model model.json
 
 Every line of the output is a JSON object; its \"event\" says what it tells. The last one is the \"summary\", with the
-figures (n, mean, ci95, p50, p90, p99) and the failures by kind. After Ctrl-C it covers what was done until then.
+figures (n, mean, p50, p90, p99) and the failures by kind. After Ctrl-C it covers what was done until then.
 Run a client with --seed and --label: the same pair gives the same sizes, pauses, probes and streams again.";
 
 /// The command line of `heddle traffic`.

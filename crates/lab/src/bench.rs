@@ -28,7 +28,7 @@ use crate::figures::labels;
 use crate::machine::BUDGET_MAX;
 use crate::machine::interrupt;
 use crate::machine::ports::PortBlock;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, SHARE_MIN};
 use crate::results::{Measurement, NOT_COMPLETED, Repetition, RunSamples, Summary};
 use crate::socks::{self, Target};
 use crate::testnet::{Client, Network, NetworkOptions, Program, Relay, RelayOptions};
@@ -46,8 +46,6 @@ const RESERVE: Duration = Duration::from_secs(5);
 const PAIRING_MAX: Duration = Duration::from_secs(60);
 /// How long a relay may take to tell its metrics.
 const METRICS_MAX: Duration = Duration::from_secs(5);
-/// The least share of a middle's cells that its transport must carry: a silent return to TLS is no result.
-const SHARE_MIN: f64 = 0.99;
 /// Chooses the downloaded bytes; any would do.
 const SEED: u64 = 0x6865_6464_6c65;
 
@@ -187,12 +185,14 @@ fn on_host(options: &BenchOptions, on_step: OnStep<'_>) -> Result<(Summary, RunS
     taken.measurement.in_networks();
     let (mut made, mut version) = (0, String::new());
     for number in 0..options.networks {
+        let observed = taken.observations.len();
         let (rounds, tor) = match one_network(options, number, &mut taken, &mut on_step) {
             Ok(made) => made,
-            Err(error) if made == 0 => return Err(error),
+            Err(error) if made == 0 || matches!(error, Error::Interrupted) => return Err(error),
             // What the networks before gave is not lost.
             Err(error) => {
                 taken.samples.forget_run(number);
+                taken.observations.truncate(observed);
                 taken.measurement.doubt(format!("{NOT_COMPLETED}: network {}: {error}", number + 1));
                 break;
             }
@@ -448,7 +448,7 @@ impl Bench<'_> {
         Ok(Some(costs[1]))
     }
 
-    /// Downloads over all circuits at the same time. Who looks whether the bytes are right is the caller.
+    /// Downloads over all circuits at the same time. Whether the bytes are right is for the caller to look.
     fn downloads(
         &self,
         circuits: &[(usize, CircuitId)],
@@ -497,6 +497,10 @@ pub fn text(summary: &Summary) -> String {
         noise.load_after
     );
     lines.extend(summary.reasons.iter().map(|reason| format!("NOT VALID: {reason}\n")));
+    if summary.intervals_over == Repetition::RoundsInOneNetwork {
+        lines += "Intervals are over rounds in one network: they say how repeatable rounds are, not what another \
+                  network would give.\n";
+    }
     let within = match summary.intervals_over {
         Repetition::Networks => format!(" in {} networks", summary.seeds.len()),
         Repetition::Runs | Repetition::RoundsInOneNetwork => String::new(),

@@ -152,9 +152,9 @@ impl Book {
                     wanted.name, wanted.page
                 ));
             }
-            let words = || wanted.command.split_whitespace();
-            if !matches!(words().next(), Some("demo" | "bench" | "lab"))
-                || words().any(|word| word == "--out")
+            let words: Vec<&str> = wanted.command.split_whitespace().collect();
+            if !matches!(words[..], ["demo" | "bench", ..] | ["lab", "run", ..])
+                || words.iter().any(|word| word.starts_with("--out"))
             {
                 return Err(format!(
                     "measurement {:?}: its command begins with demo, bench or lab run, and has no --out",

@@ -89,6 +89,9 @@ pub struct Made {
     pub conditions: Conditions,
     /// How quiet that was.
     pub noise: Noise,
+    /// Why the bench that made it is not to be trusted; empty if it is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reasons: Vec<String>,
     /// Of how many loads of relays the costs were fitted to the processor time.
     pub observations: usize,
     /// By how much the processor time of a load differs from what the table charges for it, in percent of the former:
@@ -156,9 +159,13 @@ impl Cpu {
         let unit = if *cores == 1 { "core" } else { "cores" };
         let by = made.as_ref().map_or("a table that nobody measured".to_owned(), |made| {
             let Made { conditions: Conditions { processor, .. }, error_pct_median, error_pct_max, .. } = made;
+            let doubts = match made.reasons.is_empty() {
+                true => String::new(),
+                false => format!(" and whose bench was NOT VALID ({})", made.reasons.join("; ")),
+            };
             format!(
                 "a table made on {processor} at load {}, whose error is {error_pct_median:.1} % in half of the loads \
-                 that it was fitted to and {error_pct_max:.1} % in the worst",
+                 that it was fitted to and {error_pct_max:.1} % in the worst{doubts}",
                 made.noise.load_before
             )
         });

@@ -74,7 +74,7 @@ impl Figure {
     }
 }
 
-/// Samples as they come in, by figure, in an order that does not depend on when they came.
+/// Samples of one run as they come in, by figure, in an order that does not depend on when they came.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Samples {
     by_figure: BTreeMap<(String, Labels), (String, Vec<f64>)>,
@@ -87,11 +87,13 @@ impl Samples {
         entry.or_insert_with(|| (unit.to_owned(), Vec::new())).1.push(value);
     }
 
-    /// All figures, ordered by name and labels.
+    /// All figures, ordered by name and labels. They have no intervals, because what follows each other in a run is not
+    /// independent.
     pub fn figures(&self) -> Vec<Figure> {
         let figures = self.by_figure.iter();
         figures
             .filter_map(|((name, labels), (unit, samples))| Figure::of(name, labels.clone(), unit, samples))
+            .map(|figure| Figure { ci95: None, ..figure })
             .collect()
     }
 }
@@ -110,5 +112,6 @@ mod tests {
         let figures = samples.figures();
         let order: Vec<_> = figures.iter().map(|f| (&*f.name, &*f.labels["relays"], f.n)).collect();
         assert_eq!(order, [("a", "stock", 1), ("b", "heddle", 1), ("b", "stock", 2)]);
+        assert!(figures.iter().all(|figure| figure.ci95.is_none()), "one run has no interval");
     }
 }

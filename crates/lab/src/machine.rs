@@ -10,6 +10,7 @@ pub mod interrupt;
 pub mod kernel_memory;
 pub mod ports;
 pub mod process;
+pub(crate) mod progress_line;
 pub mod scratch;
 pub mod sockets;
 pub mod usage;

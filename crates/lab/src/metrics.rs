@@ -7,6 +7,11 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 
+/// How old the counts may be that a relay tells: it asks its shards five times a second at most.
+pub const COUNTS_AGE_MAX: Duration = Duration::from_millis(250);
+/// The least share of a relay's cells that its transport must carry: a silent return to TLS is no result.
+pub const SHARE_MIN: f64 = 0.99;
+
 /// The longest answer that is read.
 const ANSWER_BYTES_MAX: u64 = 4 << 20;
 

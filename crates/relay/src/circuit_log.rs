@@ -6,6 +6,7 @@
 use core::net::SocketAddr;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{Body, CircId, Command};
+use heddle_proto::credit::CreditMessage;
 use heddle_seam::node::ShardId;
 use heddle_seam::time::Instant;
 
@@ -48,6 +49,10 @@ pub enum What<'a> {
     CellIn { command: Command, is_forward: bool, queued_cells: u32, reason: Option<DestroyReason> },
     /// A cell left. So many are left that wait to do so.
     CellOut { command: Command, is_forward: bool, queued_cells: u32, body: &'a Body },
+    /// The neighbour spoke of the circuit's credit, of cells that go the other way.
+    CreditIn { message: CreditMessage, is_forward: bool },
+    /// It was spoken to.
+    CreditOut { message: CreditMessage, is_forward: bool },
     /// DESTROY left.
     DestroyOut { reason: DestroyReason },
     /// The circuit ended.

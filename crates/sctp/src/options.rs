@@ -36,7 +36,8 @@ pub struct Options {
     pub zero_checksum: bool,
     /// What acknowledgements wait for a second packet. Default: 20 ms; RFC 9260 has 200 ms, and 500 ms at most.
     pub ack_delay: Duration,
-    /// The first time-out, before a round trip is known; the shortest; the longest. Default: 1 s, 200 ms, 10 s.
+    /// The first time-out, before a round trip is known; what one has beyond the round trip at least; the longest.
+    /// Default: 1 s, 200 ms, 10 s.
     pub rto_initial: Duration,
     pub rto_min: Duration,
     pub rto_max: Duration,

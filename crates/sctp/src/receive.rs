@@ -32,9 +32,8 @@ pub(crate) const LEAF_BYTES: usize = 640;
 const AHEAD_MAX: u64 = 32_768;
 /// The most gaps. A peer that makes more has the rest sent again.
 const GAPS_MAX: usize = 512;
-/// What one SACK names at most, of gaps and of what came twice: they fit into the shortest packet.
-pub(crate) const GAPS_TOLD_MAX: usize = 64;
-const DUPLICATES_TOLD_MAX: usize = 16;
+/// What one SACK names at most of what came twice.
+pub(crate) const DUPLICATES_TOLD_MAX: usize = 16;
 /// Every second packet with fragments is acknowledged at once (RFC 9260, section 6.2).
 const PACKETS_PER_ACK: u32 = 2;
 
@@ -135,7 +134,8 @@ impl Receiver {
             return Ok(None);
         }
         let is_next = tsn == self.cumulative + 1;
-        let begins_gap = self.beyond.end().is_none_or(|end| end != tsn) && !is_next;
+        let touches = |tsn: u64| self.beyond.holding(tsn).is_some();
+        let begins_gap = !is_next && !touches(tsn - 1) && !touches(tsn + 1);
         let limit = if is_next { self.told_limit_bytes } else { self.limit_bytes / 4 * 3 };
         let is_full = self.streams.bytes() + data.payload.len() + FRAGMENT_BYTES > limit;
         if is_full && is_next && !self.streams.has_unread() {
@@ -187,12 +187,12 @@ impl Receiver {
         (self.is_ack_due, self.is_ack_due || self.unacknowledged > 0)
     }
 
-    /// Blocks of what came beyond the cumulative TSN, and what came twice. They are told now.
-    pub(crate) fn acknowledge(&mut self) -> (Vec<(u16, u16)>, Vec<u32>) {
+    /// So many blocks at most of what came beyond the cumulative TSN, and what came twice. They are told now.
+    pub(crate) fn acknowledge(&mut self, gaps_max: usize) -> (Vec<(u16, u16)>, Vec<u32>) {
         let base = self.cumulative;
         let beyond = |tsn: u64| u16::try_from(tsn - base).unwrap_or(u16::MAX);
         let block = |range: Range| (beyond(range.start), beyond(range.end - 1));
-        let gaps = self.beyond.iter().take(GAPS_TOLD_MAX).map(block).collect();
+        let gaps = self.beyond.iter().take(gaps_max).map(block).collect();
         (self.unacknowledged, self.ack_at, self.is_ack_due) = (0, None, false);
         (gaps, core::mem::take(&mut self.duplicates))
     }

@@ -33,6 +33,16 @@ pub(crate) struct Waits {
     pub(crate) ack_delay: Duration,
 }
 
+/// A fragment that a probe sent again.
+#[derive(Clone, Copy, Debug)]
+struct Probed {
+    tsn: u64,
+    /// When it left before, and when the probe did.
+    left_at: Instant,
+    probed_at: Instant,
+    bytes: u64,
+}
+
 /// The sending half of an association.
 #[derive(Debug)]
 pub(crate) struct Sender {
@@ -53,6 +63,10 @@ pub(crate) struct Sender {
     is_probe_due: bool,
     /// Whether the probe of this flight was sent.
     has_probed: bool,
+    /// What the last probe sent again, until something tells whether that was lost.
+    probed: Option<Probed>,
+    /// The first missing TSN that left again whatever the window is.
+    forced: Option<u64>,
     has_expired: bool,
     is_answered: bool,
     retransmissions: u64,
@@ -74,6 +88,8 @@ impl Sender {
             probe_at: None,
             is_probe_due: false,
             has_probed: false,
+            probed: None,
+            forced: None,
             has_expired: false,
             is_answered: false,
             retransmissions: 0,
@@ -130,7 +146,8 @@ impl Sender {
         let Waits { initial, min, max, ack_delay } = self.waits;
         let base = match self.window.round_trip() {
             None => initial,
-            Some((smoothed, deviation)) => (smoothed + 4 * deviation + ack_delay).max(min),
+            // As in Linux, the least time bounds what is added, because sums are hardly more than a long round trip.
+            Some((smoothed, deviation)) => smoothed + (4 * deviation + ack_delay).max(min),
         };
         base.saturating_mul(1 << self.timeouts.min(16)).min(max)
     }
@@ -159,9 +176,17 @@ impl Sender {
         self.board.has_lost() && self.peer_takes(1) || self.streams.has_queued() && self.peer_takes(1)
     }
 
+    /// Whether the first missing fragment was lost and has not left again: it may once whatever the window is (RFC
+    /// 9260, section 7.2.4), because what came beyond it may be more than the peer can tell.
+    fn owes_first(&self) -> bool {
+        let first = self.board.first();
+        let is_lost = self.board.first_lost() == Some(first) && self.forced != Some(first);
+        is_lost && self.peer_takes(1) && !self.window.is_silent()
+    }
+
     /// Whether a packet with fragments may leave now.
     pub(crate) fn may_send(&mut self, now: Instant) -> bool {
-        if self.is_probe_due {
+        if self.is_probe_due || self.owes_first() {
             return true;
         }
         self.has_something() && self.window.room(now, self.board.in_flight()) > 0
@@ -170,6 +195,9 @@ impl Sender {
     /// Appends fragments to a packet of so many bytes at most. Whether there were any.
     pub(crate) fn fill(&mut self, now: Instant, writer: &mut Writer<'_>, bytes_max: usize) -> bool {
         let is_probe = core::mem::take(&mut self.is_probe_due);
+        if self.board.first_lost() == Some(self.board.first()) {
+            self.forced = Some(self.board.first());
+        }
         let (before, sent_before) = (writer.len(), self.board.next());
         loop {
             let room = bytes_max.saturating_sub(writer.len());
@@ -188,14 +216,18 @@ impl Sender {
         }
         if is_probe
             && writer.len() == before
-            && let Some(tsn) = self.board.last_in_flight()
+            && let Some((tsn, left_at, bytes)) = self.board.last_in_flight()
+            && self.repair(now, tsn, writer, bytes_max.saturating_sub(writer.len()), true)
         {
-            self.repair(now, tsn, writer, bytes_max.saturating_sub(writer.len()), true);
+            self.probed = Some(Probed { tsn, left_at, probed_at: now, bytes });
         }
         let bytes = (writer.len() - before) as u64;
         if bytes > 0 {
             self.window.on_sent(now, bytes);
             let waits = self.timeout();
+            if is_probe {
+                self.timeout_at = None;
+            }
             self.timeout_at.get_or_insert(now + waits);
             self.has_probed = is_probe || self.has_probed && sent_before == self.board.next();
             self.arm_probe(now);
@@ -249,7 +281,9 @@ impl Sender {
         self.probe_at = None;
         let Some((smoothed, _)) = self.window.round_trip() else { return };
         if !self.has_probed && self.timeouts == 0 && !self.board.has_lost() && self.board.in_flight() > 0 {
-            self.probe_at = Some(now + 2 * smoothed + self.waits.ack_delay);
+            // Not after the time-out, which costs the window what a probe does not (RFC 8985, section 7.2).
+            let asks_at = now + 2 * smoothed + self.waits.ack_delay;
+            self.probe_at = Some(self.timeout_at.map_or(asks_at, |timeout_at| asks_at.min(timeout_at)));
         }
     }
 }
@@ -267,14 +301,28 @@ impl Sender {
         self.peer_window = sack.window_bytes.into();
         self.silent = 0;
         self.rack.begin(sack.duplicates > 0);
+        let has_duplicates = sack.duplicates > 0;
         let mut acked = board::Acked::default();
         self.board.acknowledge_to(cumulative + 1, &mut acked);
         for (from, to) in sack.gaps() {
             let range = Range::new(cumulative + u64::from(from), cumulative + u64::from(to) + 1);
             self.board.acknowledge(range, &mut acked);
         }
+        self.judge_probe(now, has_duplicates);
         self.on_acked(now, acked);
         Ok(())
+    }
+
+    /// What a probe sent again came. If the peer had it before, it says that it came twice, or said that it came before
+    /// it could know of the probe. Otherwise it was lost, which the window has to hear (RFC 8985, section 7.4).
+    fn judge_probe(&mut self, now: Instant, has_duplicates: bool) {
+        let Some(probed) = self.probed.take_if(|probed| self.board.is_acknowledged(probed.tsn)) else {
+            return;
+        };
+        let is_of_probe = self.window.min_ns().is_some_and(|min_ns| now.ns_since(probed.probed_at) >= min_ns);
+        if is_of_probe && !has_duplicates {
+            self.window.on_lost(now, probed.left_at, probed.bytes);
+        }
     }
 
     /// All up to this TSN came, as a SHUTDOWN says.
@@ -354,11 +402,13 @@ impl Sender {
             self.detect(now);
             self.window.settle(self.board.in_flight());
         }
-        if self.timeout_at.is_some_and(|at| at <= now) {
-            return self.on_timeout(now);
-        }
         if self.probe_at.is_some_and(|at| at <= now) {
             (self.probe_at, self.is_probe_due) = (None, true);
+            // The probe has as long for its answer as anything that leaves now.
+            self.timeout_at = Some(now + self.timeout());
+        }
+        if self.timeout_at.is_some_and(|at| at <= now) {
+            self.on_timeout(now);
         }
     }
 
@@ -377,7 +427,7 @@ impl Sender {
             self.window.on_stall(now, lost);
         }
         self.rack.forget_timer();
-        (self.probe_at, self.is_probe_due) = (None, false);
+        (self.probe_at, self.is_probe_due, self.probed) = (None, false, None);
         let timeout = self.timeout();
         self.timeout_at = Some(now + timeout);
         self.window.settle(self.board.in_flight());

@@ -325,6 +325,73 @@ fn a_lost_tail_is_asked_for_by_a_probe() {
     assert!(pair.now.since(began) < 200 * MS, "{:?}", pair.now.since(began));
 }
 
+/// The time-out of a long path is no reason to take all for lost: the probe comes before it, and what it repairs costs
+/// the window what any loss does.
+#[test]
+fn a_lost_tail_is_no_time_out_on_any_path() {
+    for delay_ms in [20, 40, 80, 150, 400] {
+        let mut pair = Pair::connected(1, &Options::default(), CALM);
+        pair.wires.iter_mut().for_each(|wire| wire.delay = delay_ms * MS);
+        // Round trips are measured, and the window is longer than the least.
+        (0..100).for_each(|number| _ = (pair.ends[0].write(0, message(0, number, 900), 0, false)));
+        for number in 100..120 {
+            pair.run_for(3 * delay_ms);
+            pair.ends[0].write(0, message(0, number, 900), 0, false);
+        }
+        pair.run_for(3 * delay_ms);
+        pair.ends[0].take_expired();
+        let before = pair.ends[0].window()[0];
+        pair.wires[0].faults.lost = 1000;
+        pair.ends[0].write(0, message(0, 120, 900), 0, false);
+        pair.run_for(1);
+        pair.wires[0].faults.lost = 0;
+        assert!(pair.run_until(20 * delay_ms, |pair| pair.read[1].len() == 121), "{delay_ms} ms");
+        pair.run_for(4 * delay_ms);
+        assert!(!pair.ends[0].take_expired(), "{delay_ms} ms");
+        assert_eq!(pair.ends[0].retransmissions(), 1, "{delay_ms} ms");
+        assert!(pair.ends[0].window()[0] < before, "{delay_ms} ms: the loss is told");
+    }
+}
+
+/// A burst whose packets take as long as each other must not make the next one, which is a little slower, a time-out.
+#[test]
+fn bursts_that_differ_a_little_are_not_sent_again() {
+    for messages in [1, 30] {
+        let mut pair = Pair::connected(1, &Options::default(), CALM);
+        for burst in 0..40 {
+            pair.wires[0].delay = if burst % 2 == 0 { 125 * MS } else { 140 * MS };
+            pair.wires[1].delay = 125 * MS;
+            for number in 0..messages {
+                pair.ends[0].write(0, message(0, burst * messages + number, 900), 0, false);
+            }
+            pair.run_for(1000);
+        }
+        assert_eq!(pair.read[1].len() as u32, 40 * messages);
+        assert_eq!(pair.ends[0].retransmissions(), 0, "{messages} messages at once");
+    }
+}
+
+/// Every second packet of a long flight is lost, as by a queue that is too short. There are more gaps than the window
+/// that is left, and each must be told or repaired.
+#[test]
+fn half_of_a_long_flight_is_repaired_in_some_round_trips() {
+    const MESSAGES: u32 = 4000;
+    let options = Options { receive_bytes_max: 16 << 20, ..Options::default() };
+    for seed in 0..5 {
+        let mut pair = Pair::connected(seed, &options, CALM);
+        (0..MESSAGES).for_each(|number| assert!(pair.ends[0].write(0, message(0, number, 900), 0, false)));
+        let grown = pair.run_until(10_000, |pair| pair.ends[0].window()[0] > 500_000);
+        assert!(grown, "{:?} {}", pair.ends[0].window(), pair.read[1].len());
+        pair.wires[0].faults.lost = 500;
+        pair.run_for(40);
+        pair.wires[0].faults.lost = 0;
+        let took = pair.now;
+        assert!(pair.run_until(5_000, |pair| pair.read[1].len() as u32 == MESSAGES), "seed {seed}");
+        println!("seed {seed}: {:?}", pair.now.since(took));
+        check(&pair.read[1]);
+    }
+}
+
 /// With 1 % lost no message waits for a time-out, and little is sent again needlessly.
 #[test]
 fn losses_are_found_without_time_outs() {

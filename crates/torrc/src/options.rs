@@ -259,8 +259,8 @@ impl Options {
             let reason = "a test network needs its own authorities; add DirAuthority lines".to_owned();
             return Err(("TestingTorNetwork", reason));
         }
-        // A key is replaced that long before its end, and is to last as long again.
-        let lifetime_min_s = 2 * self.testing_signing_key_slop_s;
+        // A key is replaced a day before its end, whatever TestingSigningKeySlop says, and is to last as long again.
+        let lifetime_min_s = 2 * 24 * 3600;
         if self.signing_key_lifetime_s < lifetime_min_s {
             let reason = format!("it is too short; set at least {lifetime_min_s} seconds");
             return Err(("SigningKeyLifetime", reason));

@@ -20,13 +20,15 @@ pub(super) fn find(name: &str) -> Option<Setting> {
 const SETTINGS: &[Setting] = &[
     one("Nickname", |o, v, _| put(&mut o.nickname, Ok(v.to_owned()))),
     one("ContactInfo", |o, v, _| put(&mut o.contact_info, contact_info(v).map(Some))),
-    all("Address", |o, v, w| {
-        if values::address(v).is_none() {
-            w.push(format!(
-                "`{v}` is not an IP address; names are not looked up, so write the address itself"
-            ));
-        }
-        push(&mut o.address, Ok(v.to_owned()))
+    all("Address", address),
+    // These make something of a program that a relay must not be, so they are not passed over with a warning.
+    one("BridgeRelay", |_, v, _| {
+        must_be_off(v, "Heddle is no bridge and would be published for everybody to see; run stock tor")
+    }),
+    one("DisableNetwork", |_, v, _| must_be_off(v, "a relay opens its ports; remove the line to start it")),
+    one("ClientOnly", |_, v, _| must_be_off(v, "Heddle is a relay only; remove the line, or run stock tor")),
+    one("AuthoritativeDirectory", |_, v, _| {
+        must_be_off(v, "Heddle is no directory authority; remove the line, or run stock tor")
     }),
     all("ORPort", |o, v, w| {
         o.or_port.extend(OrPort::parse(v, w)?);
@@ -105,6 +107,26 @@ const SETTINGS: &[Setting] = &[
     all("ControlPort", |_, v, w| port_is_off(v, w, "the control port is not supported yet and stays closed")),
     all("DirPort", |_, v, w| port_is_off(v, w, "directories are served through the ORPort only; remove it")),
 ];
+
+/// Others are told one address of each family.
+fn address(options: &mut Options, text: &str, warnings: &mut Vec<String>) -> Result<(), String> {
+    let Some(address) = values::address(text) else {
+        warnings.push(format!(
+            "`{text}` is not an IP address; names are not looked up, so write the address itself"
+        ));
+        return push(&mut options.address, Ok(text.to_owned()));
+    };
+    let mut others = options.address.iter().filter_map(|text| values::address(text));
+    if others.any(|other| other.is_ipv4() == address.is_ipv4()) {
+        let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
+        return Err(format!("`{text}` is a second {family} address; remove one of the lines"));
+    }
+    push(&mut options.address, Ok(text.to_owned()))
+}
+
+fn must_be_off(text: &str, why: &str) -> Result<(), String> {
+    if flag(text)? { Err(why.to_owned()) } else { Ok(()) }
+}
 
 fn path(text: &str) -> Result<PathBuf, String> {
     Ok(values::expand_home(text))

@@ -274,6 +274,19 @@ fn every_error_names_its_line_and_the_mend() {
         ("Nickname a b", "torrc:1: Nickname: `a b` is not a nickname: use 1 to 19 letters and digits"),
         ("ExitRelay yes", "torrc:1: ExitRelay: `yes` is none of 0, 1 and auto"),
         ("AssumeReachable on", "torrc:1: AssumeReachable: `on` is neither 0 nor 1"),
+        (
+            "Address 192.0.2.1\nAddress 2001:db8::1\nAddress 192.0.2.2",
+            "torrc:3: Address: `192.0.2.2` is a second IPv4 address; remove one of the lines",
+        ),
+        (
+            "BridgeRelay 1",
+            "torrc:1: BridgeRelay: Heddle is no bridge and would be published for everybody to see; run stock tor",
+        ),
+        ("DisableNetwork 1", "torrc:1: DisableNetwork: a relay opens its ports; remove the line to start it"),
+        (
+            "SigningKeyLifetime 47 hours",
+            "torrc:1: SigningKeyLifetime: it is too short; set at least 172800 seconds",
+        ),
         ("HeddleTCPNoDelay maybe", "torrc:1: HeddleTCPNoDelay: `maybe` is neither 0 nor 1"),
         (
             "HeddleTransports sctp",

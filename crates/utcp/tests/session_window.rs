@@ -373,6 +373,26 @@ fn losses_of_flows_that_are_reset_are_told() {
     }
 }
 
+/// What a probe repairs was lost all the same, and no window would hear of losses of flows that send a cell now and
+/// then (RFC 8985, section 7.4).
+#[test]
+fn losses_that_probes_repair_are_told() {
+    const FLOWS: u64 = 10;
+    let mut path = Path::new(100_000);
+    let ids = path.open(FLOWS as usize);
+    path.is_cut = true;
+    path.write(&ids);
+    path.run(10 * MS);
+    path.is_cut = false;
+    path.run(2 * S);
+    assert_eq!(path.read as u64, 2 * FLOWS * CELL as u64);
+    // What comes after tells that it was no answer to what was lost.
+    path.write(&ids);
+    path.run(2 * S);
+    let [stalls, _, lost] = path.told();
+    assert_eq!((stalls, lost), (0, FLOWS * CELL as u64));
+}
+
 /// One segment is lost of several, and what comes after it tells so before any time-out.
 #[test]
 fn acknowledgements_after_a_reset_tell_of_holes() {

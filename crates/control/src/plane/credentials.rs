@@ -1,6 +1,5 @@
 //! Who the relay is: its keys and certificates, their renewal, and what shards show of them.
 
-use crate::options::ControlOptions;
 use crate::shown::{Shown, transport};
 use heddle_dir::certs::ChannelCerts;
 use heddle_dir::files::Files;
@@ -15,9 +14,6 @@ use heddle_transport::PaddingOptions;
 use heddle_transport::tls::TlsOptions;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-
-/// How long before its end we warn of a signing key that we cannot replace.
-const WARN_OF_MASTER_KEY_S: u64 = 7 * 24 * 3600;
 
 /// Who the relay is, and where that is kept.
 pub struct Identity {
@@ -34,7 +30,6 @@ pub(crate) struct Credentials {
     /// What NETINFO names.
     addrs: Vec<IpAddr>,
     padding: PaddingOptions,
-    offline_master_key: bool,
 }
 
 /// What has to be told after a renewal, and to whom.
@@ -49,19 +44,13 @@ pub struct Renewed {
 }
 
 impl Credentials {
-    pub fn new(
-        identity: Identity,
-        options: &ControlOptions,
-        addrs: Vec<IpAddr>,
-        entropy: Box<dyn Entropy>,
-    ) -> Self {
+    pub fn new(identity: Identity, addrs: Vec<IpAddr>, entropy: Box<dyn Entropy>) -> Self {
         Credentials {
             keys: identity.keys,
             certs: identity.certs,
             entropy,
             addrs,
             padding: PaddingOptions::default(),
-            offline_master_key: options.offline_master_key,
         }
     }
 
@@ -110,15 +99,16 @@ impl Credentials {
 
     /// Without the master key here nobody but the operator can replace a signing key that is about to end.
     pub(crate) fn warn_of_master_key(&self, now_unix_s: u64) {
-        let left_s = self.keys.signing_expires_unix_s().saturating_sub(now_unix_s);
-        if self.offline_master_key && left_s < WARN_OF_MASTER_KEY_S {
-            log::warn!(
-                "The signing key ends in {} hours, and the relay with it: make a new one with `tor --keygen` where the \
-                 master key is, and put ed25519_signing_cert and ed25519_signing_secret_key into {}",
-                left_s / 3600,
-                self.keys.directory().display()
-            );
+        if !self.keys.needs_signing_key(now_unix_s) {
+            return;
         }
+        let left_s = self.keys.signing_expires_unix_s().saturating_sub(now_unix_s);
+        log::warn!(
+            "The signing key ends in {} hours, and the relay with it: make a new one with `tor --keygen` where the \
+             master key is, and put ed25519_signing_cert and ed25519_signing_secret_key into {}",
+            left_s / 3600,
+            self.keys.directory().display()
+        );
     }
 
     /// Takes what NETINFO names.

@@ -74,7 +74,7 @@ impl Publishing {
         };
         let requests: Vec<(String, Request)> = addressees(&described.options.authorities)
             .map(|authority| {
-                let to = authority.dir_address.into();
+                let to = authority.upload_address();
                 let name = authority.nickname.clone().unwrap_or_else(|| "an authority".to_owned());
                 let bytes = http::post(to, POST_PATH, descriptor.text.as_bytes());
                 (name, Request { to, bytes, body_bytes_max: POST_ANSWER_BYTES_MAX, within: POST_MAX })
@@ -125,6 +125,7 @@ impl Described<'_> {
             uptime_s: self.uptime_s,
             observed_bandwidth: self.observed_bandwidth,
             listing: live.map(|consensus| consensus.listing(&self.keys.rsa_id())),
+            is_testing: self.options.testing_tor_network,
         }
     }
 

@@ -9,15 +9,20 @@ use heddle_seam::time::{Duration, Instant};
 
 /// Between two reachability probes.
 const PROBE_EVERY: Duration = Duration::from_secs(30);
+/// So long nobody may reach us until the operator hears it, as in stock Tor.
+const COMPLAIN_AFTER: Duration = Duration::from_secs(20 * 60);
+/// Between two such warnings.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(3600);
 
 pub(crate) struct Reachability {
     reached: bool,
     probed_at: Option<Instant>,
+    complain_at: Option<Instant>,
 }
 
 impl Reachability {
     pub fn new(reached: bool) -> Self {
-        Reachability { reached, probed_at: None }
+        Reachability { reached, probed_at: None, complain_at: None }
     }
 
     pub(crate) fn is_reached(&self) -> bool {
@@ -29,6 +34,29 @@ impl Reachability {
             self.reached = true;
             log::info!("Our ORPort is reachable from the outside");
         }
+    }
+
+    /// What is to be said of a relay that looks for somebody who reaches it, and finds nobody for long.
+    pub fn complain(&mut self, now: Instant, consensus: &Consensus, ourselves: &Target) -> Option<String> {
+        let at = *self.complain_at.get_or_insert(now + COMPLAIN_AFTER);
+        if self.reached || now < at {
+            return None;
+        }
+        self.complain_at = Some(now + COMPLAIN_EVERY);
+        let others = others(consensus, ourselves).count();
+        if others < 2 {
+            return Some(format!(
+                "Whether our ORPort can be reached is not known, and the relay is not published: two other relays are \
+                 needed to find out, and the consensus has {others} with all that a circuit needs. AssumeReachable 1 \
+                 does without"
+            ));
+        }
+        let addrs: Vec<String> = ourselves.addrs.iter().map(ToString::to_string).collect();
+        Some(format!(
+            "Nobody has reached our ORPort at {}, so the relay is not published. Look whether firewalls let TCP \
+             connections through to it, whether the port is forwarded, and whether Address and ORPort are right",
+            addrs.join(" and ")
+        ))
     }
 
     /// Has a shard build a circuit through some relays to `ourselves`, when that is due and there are any.
@@ -52,17 +80,22 @@ impl Reachability {
 /// Two running relays other than ourselves, at random: a relay does not extend a circuit back to
 /// where it came from, so one is not enough.
 fn pick_path(consensus: &Consensus, ourselves: &Target, rng: &mut Rng) -> Option<Vec<ProbeHop>> {
-    let others = consensus.relays.iter().filter(|relay| relay.rsa_id != ourselves.rsa.0);
-    let hop = others.filter_map(|relay| {
-        let (target, ntor_key) = relay.hop()?;
-        Some(ProbeHop { target, ntor_key })
-    });
-    let mut hops: Vec<ProbeHop> = hop.collect();
+    let mut hops: Vec<ProbeHop> = others(consensus, ourselves).collect();
     let mut take = || {
         let chosen = usize::try_from(rng.below(hops.len() as u64)).ok()?;
         (chosen < hops.len()).then(|| hops.swap_remove(chosen))
     };
     Some(vec![take()?, take()?])
+}
+
+/// The other relays of which we know what a circuit needs.
+fn others<'a>(consensus: &'a Consensus, ourselves: &Target) -> impl Iterator<Item = ProbeHop> + use<'a> {
+    let ours = ourselves.rsa.0;
+    let others = consensus.relays.iter().filter(move |relay| relay.rsa_id != ours);
+    others.filter_map(|relay| {
+        let (target, ntor_key) = relay.hop()?;
+        Some(ProbeHop { target, ntor_key })
+    })
 }
 
 #[cfg(test)]
@@ -73,14 +106,38 @@ mod tests {
     use heddle_seam::rng::Seed;
     use std::collections::BTreeSet;
 
-    #[test]
-    fn a_probe_goes_over_two_others_whichever() {
-        let relay = |number: u8| Relay {
+    fn relay(number: u8) -> Relay {
+        Relay {
             rsa_id: [number; 20],
             ed25519_id: Some([number; 32]),
             ntor_onion_key: Some([number; 32]),
             ..Relay::default()
-        };
+        }
+    }
+
+    #[test]
+    fn the_operator_hears_why_a_relay_is_not_published() {
+        let mut consensus = Consensus::default();
+        consensus.relays = vec![relay(1), relay(2)];
+        let addrs = vec!["192.0.2.5:9001".parse().unwrap(), "[2001:db8::5]:9001".parse().unwrap()];
+        let ourselves = Target { rsa: RsaId([2; 20]), ed25519: None, addrs };
+        let mut reachability = Reachability::new(false);
+        let minutes = |minutes: u64| Instant::ZERO + Duration::from_secs(60 * minutes);
+        let mut complain =
+            |at, consensus: &Consensus| reachability.complain(minutes(at), consensus, &ourselves);
+        assert_eq!((complain(5, &consensus), complain(24, &consensus)), (None, None));
+        let said = complain(25, &consensus).unwrap();
+        assert!(said.contains("the consensus has 1 with"), "{said}");
+        consensus.relays.push(relay(3));
+        assert_eq!(complain(84, &consensus), None);
+        let said = complain(85, &consensus).unwrap();
+        assert!(said.contains("at 192.0.2.5:9001 and [2001:db8::5]:9001, so"), "{said}");
+        reachability.on_reached();
+        assert_eq!(reachability.complain(minutes(600), &consensus, &ourselves), None);
+    }
+
+    #[test]
+    fn a_probe_goes_over_two_others_whichever() {
         let mut consensus = Consensus::default();
         consensus.relays = (0..4).map(relay).collect();
         // One of which not enough is known.

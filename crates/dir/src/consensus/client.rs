@@ -254,7 +254,7 @@ impl DirectoryClient {
     /// The voting authorities in random order (Fisher and Yates).
     fn shuffled_directories(&self, rng: &mut Rng) -> Vec<SocketAddr> {
         let voters = self.authorities.iter().filter(|authority| authority.v3_ident.is_some());
-        let mut directories: Vec<SocketAddr> = voters.map(|voter| voter.dir_address.into()).collect();
+        let mut directories: Vec<SocketAddr> = voters.map(DirAuthority::download_address).collect();
         for last in (1..directories.len()).rev() {
             let other = rng.below(last as u64 + 1);
             directories.swap(last, other as usize);

@@ -4,7 +4,8 @@
 //!    may be kept away from the relay.
 //! 2. A signing key lives for `SigningKeyLifetime`; a day before its certificate ends a new one
 //!    is made, if the master secret is there.
-//! 3. Without the master secret the relay runs until the certificate ends.
+//! 3. Without the master secret the relay runs until the certificate ends. In the week before it takes up what the
+//!    operator brings.
 //!
 //! (tor-spec, section 1.1; cert-spec, section 2.1.)
 
@@ -34,15 +35,17 @@ const SIGNING_CERT: Tagged = Tagged { kind: "ed25519v1-cert", tag: "type4", body
 
 /// How long before the end of its certificate a signing key is replaced.
 const RENEW_BEFORE_S: u64 = DAY_S;
+/// How long before that end another key may be brought, and is asked for where nobody here can make one.
+const ASK_BEFORE_S: u64 = 7 * DAY_S;
 
 /// What became of the signing key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SigningRenewal {
-    /// It is good for more than a day.
+    /// It is good for more than a day, and where nobody here can make another for more than a week.
     NotDue,
     /// There is a new one.
     Renewed,
-    /// It ends within a day, and the master secret is not here to sign another: the operator
+    /// It ends within a week, and the master secret is not here to sign another: the operator
     /// must bring a new signing key and certificate.
     MasterKeyAbsent,
 }
@@ -85,11 +88,15 @@ impl Ed25519Keys {
         now_unix_s: u64,
         rng: &mut Rng,
     ) -> Result<SigningRenewal, KeyError> {
-        if !self.ends_soon(now_unix_s) {
+        if !self.ends_within(ASK_BEFORE_S, now_unix_s) {
             return Ok(SigningRenewal::NotDue);
         }
-        let brought = Self::load(files, directory)?.filter(|keys| !keys.ends_soon(now_unix_s));
-        if let Some(brought) = brought {
+        let is_due = self.ends_within(RENEW_BEFORE_S, now_unix_s);
+        let lasts = |keys: &Self| {
+            let is_later = keys.signing_expires_unix_s > self.signing_expires_unix_s;
+            is_later && !keys.ends_within(RENEW_BEFORE_S, now_unix_s)
+        };
+        if let Some(brought) = Self::load(files, directory)?.filter(lasts) {
             if brought.identity != self.identity {
                 return Err(mismatch(directory, SIGNING_CERT_FILE, MASTER_PUBLIC_FILE));
             }
@@ -97,6 +104,7 @@ impl Ed25519Keys {
             return Ok(SigningRenewal::Renewed);
         }
         match load_master_secret(files, directory, options)? {
+            Some(_) if !is_due => Ok(SigningRenewal::NotDue),
             Some(master) => {
                 *self = Self::create_signing(files, directory, options, &master, now_unix_s, rng)?;
                 Ok(SigningRenewal::Renewed)
@@ -106,8 +114,20 @@ impl Ed25519Keys {
         }
     }
 
-    fn ends_soon(&self, now_unix_s: u64) -> bool {
-        self.signing_expires_unix_s < now_unix_s.saturating_add(RENEW_BEFORE_S)
+    /// Whether it ends within a week and the master secret is not here to sign another.
+    pub fn lacks_master(
+        &self,
+        files: &dyn Files,
+        directory: &Path,
+        options: &KeyOptions,
+        now_unix_s: u64,
+    ) -> bool {
+        let is_asked = self.ends_within(ASK_BEFORE_S, now_unix_s);
+        is_asked && matches!(load_master_secret(files, directory, options), Ok(None))
+    }
+
+    fn ends_within(&self, time_s: u64, now_unix_s: u64) -> bool {
+        self.signing_expires_unix_s < now_unix_s.saturating_add(time_s)
     }
 
     /// The signing key and certificate on the disk, `None` when one of them is missing or they

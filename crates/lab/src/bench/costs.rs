@@ -24,7 +24,7 @@ use crate::control::CircuitId;
 use crate::costs::{CostTable, JobCosts, Made, TableCosts};
 use crate::error::{Error, Result};
 use crate::machine::files::write_json;
-use crate::metrics::Metrics;
+use crate::metrics::{COUNTS_AGE_MAX, Metrics};
 use crate::results::Summary;
 use crate::testnet::Relay;
 
@@ -34,8 +34,6 @@ const LOADS: [&str; 3] = ["all", "one", "small"];
 const SMALL_BYTES: u64 = 20_000;
 /// For how long small downloads begin.
 const SMALL_LASTS: Duration = Duration::from_secs(4);
-/// Relays look at their counters five times a second.
-const METRICS_AGE: Duration = Duration::from_millis(300);
 /// Networks in virtual time whose jobs are measured, and the circuits of each.
 const JOB_NETWORKS: u64 = 4;
 const JOB_CIRCUITS: usize = 20;
@@ -132,24 +130,35 @@ impl Bench<'_> {
     }
 
     fn carry(&self, load: &str, circuits: &[(usize, CircuitId)]) -> Result<()> {
-        let whole = |circuits: &[(usize, CircuitId)]| self.downloads(circuits, self.content, self.sha256);
         match load {
-            "all" => drop(whole(circuits)?),
-            "one" => drop(whole(circuits.get(..1).unwrap_or_default())?),
+            "all" => self.carry_whole(circuits, self.content, self.sha256),
+            "one" => self.carry_whole(circuits.get(..1).unwrap_or_default(), self.content, self.sha256),
             _ => {
                 let small = Content { seed: SEED, len: SMALL_BYTES };
                 let (sha256, begun) = (small.sha256(), Instant::now());
                 while begun.elapsed() < SMALL_LASTS {
-                    self.downloads(circuits, small, sha256)?;
+                    self.carry_whole(circuits, small, sha256)?;
                 }
+                Ok(())
             }
         }
-        Ok(())
+    }
+
+    /// Downloads over all circuits, none of which may be cut short: what is fitted is the cost of whole ones.
+    fn carry_whole(&self, circuits: &[(usize, CircuitId)], content: Content, sha256: [u8; 32]) -> Result<()> {
+        let transfers = self.downloads(circuits, content, sha256)?;
+        match transfers.iter().all(|transfer| transfer.sha256_ok) {
+            true => Ok(()),
+            false => Err(Error::Refused {
+                by: "a relay",
+                said: "a download for the table of costs came with wrong bytes".into(),
+            }),
+        }
     }
 
     /// What relays have counted and cost so far, once their counters say so.
     fn read(&self, relays: &[&Relay]) -> Result<Vec<Reading>> {
-        thread::sleep(METRICS_AGE);
+        thread::sleep(COUNTS_AGE_MAX);
         let read =
             |relay: &&Relay| Ok(Reading { cpu_s: relay.usage()?.cpu_s, metrics: self.metrics(relay)? });
         relays.iter().map(read).collect()
@@ -187,6 +196,7 @@ pub(super) fn write(path: &Path, mut observations: Vec<Observation>, summary: &S
         commit: summary.commit.clone(),
         conditions: summary.conditions.clone(),
         noise: summary.noise.clone(),
+        reasons: summary.reasons.clone(),
         observations: observations.len(),
         error_pct_median: median,
         error_pct_max: most,

@@ -91,12 +91,16 @@ pub fn measure(
         }
         on_step(Step::Begins(wanted, to_make[place..].iter().map(|wanted| wanted.time()).sum()));
         let of_it = dir.join(&wanted.name);
-        let log = make_all(wanted, &options.heddle, &of_it)?;
+        match make_all(wanted, &options.heddle, &of_it) {
+            // One that takes far too long is no reason to leave out those after it.
+            Ok(_) | Err(Error::Deadline { .. }) => {}
+            Err(error) => return Err(error),
+        }
         match Summary::read(&of_it) {
             Ok(summary) if is_made(&of_it) => on_step(Step::Ended(wanted, summary.valid)),
             _ => {
                 failed += 1;
-                on_step(Step::Failed(wanted, &log));
+                on_step(Step::Failed(wanted, &log_of(&of_it)));
             }
         }
     }
@@ -108,25 +112,28 @@ fn is_made(dir: &Path) -> bool {
     Summary::read(dir).is_ok_and(|summary| !summary.is_cut_short())
 }
 
-/// Calls this program until all runs are made. Returns the file that has what it said the last time.
-pub(super) fn make_all(wanted: &Wanted, heddle: &Path, dir: &Path) -> Result<PathBuf> {
+/// The file that has what the program said when it was called the last time.
+fn log_of(dir: &Path) -> PathBuf {
+    dir.with_extension("log")
+}
+
+/// Calls this program until all runs are made.
+pub(super) fn make_all(wanted: &Wanted, heddle: &Path, dir: &Path) -> Result<()> {
     let runs = || Summary::read(dir).map_or(0, |summary| summary.seeds.len());
-    let mut log = PathBuf::new();
     for _ in 0..ATTEMPTS_MAX {
         let before = runs();
-        log = make(wanted, heddle, dir)?;
+        make(wanted, heddle, dir)?;
         if is_made(dir) || runs() <= before {
             break;
         }
     }
-    Ok(log)
+    Ok(())
 }
 
-/// Calls this program. Returns the file that has what it said.
-fn make(wanted: &Wanted, heddle: &Path, dir: &Path) -> Result<PathBuf> {
+/// Calls this program.
+fn make(wanted: &Wanted, heddle: &Path, dir: &Path) -> Result<()> {
     let above = dir.parent().unwrap_or(dir);
     fs::create_dir_all(above).map_err(Error::io(format!("making {}", above.display())))?;
-    let log = dir.with_extension("log");
     let mut command = Command::new(heddle);
     command.args(wanted.command.split_whitespace()).arg("--out").arg(dir);
     if dir.join("plan.toml").exists() {
@@ -134,13 +141,13 @@ fn make(wanted: &Wanted, heddle: &Path, dir: &Path) -> Result<PathBuf> {
     }
     let began = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let noted = note_attempt(dir, began)?;
-    let mut process = Process::spawn(&wanted.name, command, &log)
+    let mut process = Process::spawn(&wanted.name, command, &log_of(dir))
         .inspect_err(|error| drop(end_attempt(dir, noted, error.to_string())))?;
     let waited = process.wait_exit(PATIENCE * wanted.time());
     let ended = waited.as_ref().map_or_else(ToString::to_string, ToString::to_string);
     end_attempt(dir, noted, ended)?;
     match waited {
-        Ok(_) => Ok(log),
+        Ok(_) => Ok(()),
         Err(error) => {
             // It takes its hosts and relays away by itself, if it is asked to.
             let _ = process.signal(Signal::Int);

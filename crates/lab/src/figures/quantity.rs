@@ -234,7 +234,7 @@ const DEMO_AND_BENCH: &[Quantity] = &[
         Scale::Ratio,
         Less,
         "Processor's time of a busy middle relay, over that of the first kind",
-        "both in one round, over the bytes that clients got meanwhile",
+        "both in one round, or in all rounds of one network, over the bytes that clients got meanwhile",
     )
     .by("`over`"),
     Quantity::new(

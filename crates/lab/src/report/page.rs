@@ -379,9 +379,10 @@ fn figure_table(unit: &str, labels: &[String], figures: &[&Figure]) -> String {
         escape(&axis_title("mean", unit))
     );
     for (figure, label) in figures.iter().zip(labels) {
+        // None of one run, and where the runs that there are say nothing about the mean.
         let interval = figure
             .ci95
-            .map_or("one run".to_owned(), |[low, high]| format!("{} – {}", number(low), number(high)));
+            .map_or("none".to_owned(), |[low, high]| format!("{} – {}", number(low), number(high)));
         html += &format!(
             "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{interval}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>\n",
             escape(label),

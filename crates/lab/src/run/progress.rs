@@ -1,24 +1,22 @@
-//! Progress on standard error.
+//! What a plan says while it runs.
 
-use std::io::{self, IsTerminal, Write};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::backend::virtual_clock::VirtualClock;
+use crate::machine::progress_line::ProgressLine;
 
-/// One line of progress on standard error: rewritten on a terminal, one line per step elsewhere.
 pub(super) struct Screen {
     begun: Instant,
     expected: Duration,
     /// Whose time it is that is expected, where it is not the machine's.
     clock: Option<Rc<VirtualClock>>,
-    terminal: bool,
-    last: String,
+    line: ProgressLine,
 }
 
 impl Screen {
     pub(super) fn new(begun: Instant, expected: Duration, clock: Option<Rc<VirtualClock>>) -> Screen {
-        Screen { begun, expected, clock, terminal: io::stderr().is_terminal(), last: String::new() }
+        Screen { begun, expected, clock, line: ProgressLine::new() }
     }
 
     pub(super) fn show(&mut self, step: &str) {
@@ -30,20 +28,11 @@ impl Screen {
                 format!("{:>3} s, about {left:>3} s left", elapsed.as_secs())
             }
         };
-        let line = format_args!("[{time}] {step}");
-        // Progress is a courtesy: a terminal that is gone must not end the run.
-        let _ = match self.terminal {
-            true => write!(io::stderr(), "\r\x1b[K{line}"),
-            false if self.last != step => writeln!(io::stderr(), "{line}"),
-            false => Ok(()),
-        };
-        step.clone_into(&mut self.last);
+        self.line.show(&time, step);
     }
 
     pub(super) fn end(&mut self) {
-        if self.terminal {
-            let _ = write!(io::stderr(), "\r\x1b[K");
-        }
+        self.line.end();
     }
 }
 

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
 use heddle_proto::cell::{Body, CircId, Command};
+use heddle_proto::credit::CreditMessage;
 use heddle_relay::{CircuitLog, EndedBy, Happened, Neighbour, What};
 use heddle_seam::time::Instant;
 use serde::Serialize;
@@ -36,6 +37,8 @@ struct Line<'a> {
     circ_id: CircIdText,
     #[serde(skip_serializing_if = "Option::is_none")]
     queued_cells: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    granted_cells: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -126,6 +129,11 @@ impl Circuits {
                     self.on_links.insert(place, (number, true));
                 }
             }
+            What::CreditIn { message, is_forward } | What::CreditOut { message, is_forward } => {
+                line.event = if matches!(what, What::CreditIn { .. }) { "in" } else { "out" };
+                (line.command, line.direction) = (Some(credit(message).to_owned()), direction(is_forward));
+                line.granted_cells = granted_cells(message);
+            }
             What::DestroyOut { reason } => {
                 (line.event, line.command) = ("out", Some(Command::DESTROY.to_string()));
                 line.direction = known.and_then(|(_, goes_on)| direction(goes_on));
@@ -162,6 +170,7 @@ impl Circuits {
             link: happened.link,
             circ_id: CircIdText(happened.circ_id),
             queued_cells: None,
+            granted_cells: None,
             reason: None,
             by: None,
         }
@@ -190,6 +199,21 @@ impl Circuits {
 
 fn direction(is_forward: bool) -> Option<&'static str> {
     Some(if is_forward { "forward" } else { "backward" })
+}
+
+/// What a word of credit is called beside the commands of cells.
+fn credit(message: CreditMessage) -> &'static str {
+    match message {
+        CreditMessage::Granted { .. } => "credit",
+        CreditMessage::Asked => "credit asked",
+    }
+}
+
+fn granted_cells(message: CreditMessage) -> Option<u64> {
+    match message {
+        CreditMessage::Granted { cells } => Some(cells),
+        CreditMessage::Asked => None,
+    }
 }
 
 fn ended_by(by: EndedBy) -> &'static str {

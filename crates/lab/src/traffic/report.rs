@@ -217,7 +217,7 @@ impl<'a> Reporter<'a> {
     pub(super) fn say(&mut self, event: &Event) {
         match event {
             Event::Second { measured: true, throughput_kb_s, delay_ms, .. } => {
-                self.sample("throughput_kb_s", "kB/s", *throughput_kb_s);
+                self.sample("throughput_kb_s", "KB/s", *throughput_kb_s);
                 delay_ms.iter().for_each(|delay_ms| self.sample("delay_ms", "ms", *delay_ms));
             }
             Event::Probe { measured: true, open_ms, latency_ms, echo_ms, .. } => {
@@ -231,14 +231,14 @@ impl<'a> Reporter<'a> {
                 self.sample("open_ms", "ms", *open_ms);
                 self.sample("first_byte_ms", "ms", *first_byte_ms);
                 self.sample("download_s", "s", *download_s);
-                self.sample("download_kb_s", "kB/s", *bytes as f64 / 1e3 / download_s);
+                self.sample("download_kb_s", "KB/s", *bytes as f64 / 1e3 / download_s);
             }
             Event::Stream { up_bytes, down_bytes, open_ms, first_byte_ms, stream_s, .. } => {
                 self.sample("open_ms", "ms", *open_ms);
                 first_byte_ms.iter().for_each(|ms| self.sample("first_byte_ms", "ms", *ms));
                 self.sample("stream_s", "s", *stream_s);
-                self.sample("up_kb", "kB", *up_bytes as f64 / 1e3);
-                self.sample("down_kb", "kB", *down_bytes as f64 / 1e3);
+                self.sample("up_kb", "KB", *up_bytes as f64 / 1e3);
+                self.sample("down_kb", "KB", *down_bytes as f64 / 1e3);
             }
             Event::Failure { kind, .. } => self.left_out(kind),
             Event::Second { .. }

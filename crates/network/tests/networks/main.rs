@@ -9,6 +9,7 @@ mod end_to_end_windows;
 mod first_byte;
 mod hostile;
 mod measure;
+mod neighbour;
 mod network;
 mod null_crypto;
 mod own_transport;

@@ -1,7 +1,7 @@
 //! A client, three relays and the Internet behind them, in virtual time.
 
 use heddle_client::{Closed, Exchange, ExchangeState, Hop, OnionProxy};
-use heddle_network::{Net, Plan, SOURCE, STALL, download, pattern_sha256, upload};
+use heddle_network::{Net, OR_PORT, Plan, SOURCE, STALL, download, pattern_sha256, upload};
 use heddle_proto::cell::stream::EndReason;
 use heddle_proto::ids::RelayIds;
 use heddle_relay::{Control, Event, ProbeHop};
@@ -142,6 +142,47 @@ fn a_circuit_that_comes_back_over_our_own_channel_proves_nothing() {
     net.sim.control(host, 0, Control::ProbeReachability { via, ourselves });
     net.sim.run_for(Duration::from_secs(5));
     assert_eq!(net.sim.events().last().map(|(_, _, event)| event), Some(&Event::ProbeFailed));
+}
+
+/// Whom a probe in vain had us dial would come back over that channel for as long as it lasts, an hour or so. In a
+/// small network that is everybody soon.
+#[test]
+fn a_relay_whose_first_probes_failed_finds_out_later_that_it_can_be_reached() {
+    let mut net = Net::new(&Plan { unreachable: Some(0), ..Plan::default() });
+    let hops: Vec<ProbeHop> = [1, 2]
+        .map(|relay: usize| &net.relays[relay].hop)
+        .map(|hop| ProbeHop { target: hop.target.clone(), ntor_key: hop.ntor_key })
+        .into();
+    let (host, ourselves) = (net.relays[0].host, net.relays[0].hop.target.clone());
+    let probe = |net: &mut Net, over: [usize; 2]| {
+        let (via, ourselves) = (over.map(|hop| hops[hop].clone()).to_vec(), ourselves.clone());
+        net.sim.take_events();
+        net.sim.control(host, 0, Control::ProbeReachability { via, ourselves });
+        net.sim.run_for(Duration::from_secs(5));
+        let of_us = net.sim.events().iter().filter(|(_, of, _)| *of == host).map(|(.., event)| event.clone());
+        of_us.filter(|event| matches!(event, Event::Reachable | Event::ProbeFailed)).collect::<Vec<_>>()
+    };
+    net.sim.run_for(Duration::from_secs(1));
+    for over in [[0, 1], [1, 0]] {
+        assert_eq!(probe(&mut net, over), [Event::ProbeFailed], "{over:?}");
+    }
+    net.sim.listen(host, 0, OR_PORT);
+    assert_eq!(probe(&mut net, [0, 1]), [Event::ProbeFailed], "both were dialled, and are for some seconds");
+    net.sim.run_for(Duration::from_secs(25));
+    assert_eq!(probe(&mut net, [0, 1]), [Event::Reachable]);
+}
+
+/// What clients have relays ask for shows it, too, as stock Tor takes it.
+#[test]
+fn a_relay_that_is_asked_for_a_circuit_by_a_relay_knows_that_it_can_be_reached() {
+    let mut net = Net::new(&Plan::default());
+    net.build(&[0, 1, 2], true);
+    let reached = |relay: usize| {
+        let host = net.relays[relay].host;
+        net.sim.events().iter().filter(|(_, of, event)| *of == host && *event == Event::Reachable).count()
+    };
+    // Of what a client does on its own the guard learns nothing.
+    assert_eq!([0, 1, 2].map(reached), [0, 1, 1]);
 }
 
 #[test]

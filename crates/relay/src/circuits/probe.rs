@@ -7,6 +7,9 @@
 //! 3. CREATE2 reaches us over a channel that the last of them has dialled, and its answer goes all
 //!    the way back: `Event::Reachable`. Anything else within [`PROBE_TIMEOUT`] is
 //!    `Event::ProbeFailed`.
+//! 4. A relay that we have dialled comes back over our own channel, which proves nothing. So what a probe in vain
+//!    dialled is closed before long: else every relay of a small network would have been dialled soon, and none could
+//!    ever say that we are reached.
 //!
 //! In this shard the probe is a transit circuit whose previous lane leads to no link: what is
 //! queued there is for us.
@@ -27,8 +30,8 @@ pub(crate) struct Probe {
     origin: OriginCircuit,
     /// Hops that are still to be asked for, ourselves last.
     hops: VecDeque<Hop>,
-    /// The relay that is to come back to us.
-    last: RsaId,
+    /// The relays that it goes over; the last is to come back to us.
+    via: Vec<RsaId>,
     deadline: Instant,
 }
 
@@ -46,18 +49,18 @@ impl Probe {
         key: CircuitKey,
         origin: OriginCircuit,
         hops: VecDeque<Hop>,
-        last: RsaId,
+        via: Vec<RsaId>,
     ) -> Self {
-        Probe { key, origin, hops, last, deadline: now + PROBE_TIMEOUT }
+        Probe { key, origin, hops, via, deadline: now + PROBE_TIMEOUT }
     }
 
     pub fn circuit(&self) -> CircuitKey {
         self.key
     }
 
-    /// The relay that is to come back to us.
-    pub fn last(&self) -> RsaId {
-        self.last
+    /// The relays that it goes over; the last is to come back to us.
+    pub fn via(&self) -> &[RsaId] {
+        &self.via
     }
 
     pub fn is_late(&self, now: Instant) -> bool {

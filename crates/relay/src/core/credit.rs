@@ -39,6 +39,7 @@ impl Core {
 
     /// A neighbour, or another shard, spoke of a circuit's credit.
     pub(super) fn on_credit(&mut self, link: LinkKey, word: CreditWord) {
+        self.log_credit_in(link, word);
         if let Err(key) = self.table.on_credit(self.now, link, word) {
             self.close_circuit(key, DestroyReason::PROTOCOL);
         }

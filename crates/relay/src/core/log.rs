@@ -6,7 +6,7 @@ use crate::circuit_log::{CircuitLog, EndedBy, Happened, Neighbour, What};
 use crate::keys::{CircuitKey, LinkKey, Side};
 use crate::links::LinkKind;
 use crate::stats::CHANNELS;
-use crate::table::{Circuit, Departure, Lane};
+use crate::table::{Circuit, CreditWord, Departure, Lane};
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{Body, CircId, Command};
 
@@ -48,8 +48,7 @@ impl Core {
 
     /// A neighbour asked for a circuit, and there is one if the id is taken.
     pub(super) fn log_created(&mut self, link: LinkKey, circ_id: CircId, command: Command, body: &Body) {
-        let found = self.circuit_log.as_ref().and_then(|_| self.table.find(link, circ_id));
-        if let Some((key, Side::Prev)) = found {
+        if let Some((key, Side::Prev)) = self.followed(link, circ_id) {
             self.write_log(Some(key), link, circ_id, What::Opened { command, body });
         }
     }
@@ -65,6 +64,22 @@ impl Core {
     /// A neighbour asked for a circuit, and is told that there is none.
     pub(super) fn log_refused(&mut self, link: LinkKey, circ_id: CircId, reason: DestroyReason) {
         self.write_log(None, link, circ_id, What::Refused { reason });
+    }
+
+    /// A neighbour speaks of credit.
+    pub(super) fn log_credit_in(&mut self, link: LinkKey, CreditWord { circ_id, message }: CreditWord) {
+        if let Some((key, side)) = self.followed(link, circ_id) {
+            let what = What::CreditIn { message, is_forward: side == Side::Prev };
+            self.write_log(Some(key), link, circ_id, what);
+        }
+    }
+
+    /// It is spoken to.
+    pub(super) fn log_credit_out(&mut self, link: LinkKey, CreditWord { circ_id, message }: CreditWord) {
+        if let Some((key, side)) = self.followed(link, circ_id) {
+            let what = What::CreditOut { message, is_forward: side == Side::Next };
+            self.write_log(Some(key), link, circ_id, what);
+        }
     }
 
     /// DESTROY leaves.
@@ -106,6 +121,11 @@ impl Core {
         let is_forward = *side == Side::Next;
         let what = What::CellOut { command, is_forward, queued_cells: *left, body: &body };
         self.write_log(Some(*circuit), link, *circ_id, what);
+    }
+
+    /// The circuit at a place, if somebody follows circuits.
+    fn followed(&self, link: LinkKey, circ_id: CircId) -> Option<(CircuitKey, Side)> {
+        self.circuit_log.as_ref().and_then(|_| self.table.find(link, circ_id))
     }
 
     fn write_log(&mut self, key: Option<CircuitKey>, link: LinkKey, circ_id: CircId, what: What<'_>) {

@@ -68,7 +68,7 @@ impl Core {
         let mut cells = 0;
         let mut room = room_beside(outlet, cells);
         while room > 0 || (!O::ENDS_WAIT && self.table.farewells_len(link) > 0) {
-            match self.pop(link) {
+            match self.pop(link, room > 0) {
                 Some(Popped::Cell(Departure { circ_id, slot, .. })) => {
                     let command = self.pool.command(&slot);
                     let state = outlet.send(self.now, circ_id, command, self.pool.body(&slot));
@@ -94,16 +94,19 @@ impl Core {
         cells
     }
 
-    /// What `link` sends next. The caller frees the slot.
-    fn pop(&mut self, link: LinkKey) -> Option<Popped> {
-        let popped = self.table.pop(&mut self.pool, self.now, link)?;
+    /// What `link` sends next, which is DESTROY where it has no room for cells. The caller frees the slot.
+    fn pop(&mut self, link: LinkKey, has_room: bool) -> Option<Popped> {
+        let popped = match has_room {
+            true => self.table.pop(&mut self.pool, self.now, link)?,
+            false => self.table.pop_farewell(link)?,
+        };
         match &popped {
             Popped::Farewell(Farewell { circ_id, reason }) => {
                 self.log_destroy_out(link, *circ_id, *reason);
                 self.count_farewells(link);
                 self.note_if_idle(link);
             }
-            Popped::Credit(_) => {}
+            Popped::Credit(word) => self.log_credit_out(link, *word),
             Popped::Cell(departure) => {
                 self.note_left(departure);
                 self.log_cell_out(link, departure);

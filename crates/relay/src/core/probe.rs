@@ -1,9 +1,10 @@
 //! The probe begins, and goes as far as cells allow ([`Probe`]).
 
 use super::Core;
-use crate::admission::Party;
+use crate::admission::{Class, Party};
 use crate::circuits::{Probe, Progress};
 use crate::keys::LinkKey;
+use crate::links::{ChannelLink, Link};
 use crate::message::{Event, ProbeHop, Wanted};
 use crate::table::Lane;
 use heddle_client::{Handshake, Hop, OriginCircuit};
@@ -14,8 +15,12 @@ use heddle_proto::ids::RsaId;
 use std::collections::VecDeque;
 
 impl Core {
-    /// Begins a probe. There is one at a time: another one fails at once.
+    /// Begins a probe. There is one at a time: another one fails at once. Who asks though it was told that we are
+    /// reached has another address since then, of which older channels say nothing.
     pub fn start_probe(&mut self, via: Vec<ProbeHop>, ourselves: Target) {
+        if core::mem::take(&mut self.is_reached) {
+            self.reached_from = self.now;
+        }
         let begun = self.probe.is_none().then(|| self.begin_probe(via, ourselves)).flatten();
         match begun {
             Some(probe) => {
@@ -29,7 +34,7 @@ impl Core {
 
     fn begin_probe(&mut self, via: Vec<ProbeHop>, ourselves: Target) -> Option<Probe> {
         let ntor_key = *self.keys.as_ref()?.ntor_current.public();
-        let last = via.last()?.target.rsa;
+        let over: Vec<RsaId> = via.iter().map(|hop| hop.target.rsa).collect();
         let via = via.into_iter().map(|hop| Hop { target: hop.target, ntor_key: hop.ntor_key });
         let mut hops: VecDeque<Hop> = via.chain([Hop { target: ourselves, ntor_key }]).collect();
         let first = hops.pop_front()?;
@@ -41,7 +46,7 @@ impl Core {
         let wanted = Box::new(Wanted { target: first.target, create2, addrs_tried: 0, over_channel: false });
         let party = Party::Relay(self.config.ids.rsa);
         let key = self.insert_transit(party, prev, wanted)?;
-        Some(Probe::new(self.now, key, origin, hops, last))
+        Some(Probe::new(self.now, key, origin, hops, over))
     }
 
     /// Takes the probe as far as the cells that came allow; to be called after every input.
@@ -49,13 +54,14 @@ impl Core {
         let Some(mut probe) = self.probe.take() else { return };
         match self.step_probe(&mut probe) {
             Progress::UnderWay if !probe.is_late(self.now) => self.probe = Some(probe),
-            Progress::Complete if !self.has_dialled(probe.last()) => {
+            Progress::Complete if !self.has_dialled_last(&probe) => {
                 self.close_circuit(probe.circuit(), DestroyReason::NONE);
-                self.event(Event::Reachable);
+                self.tell_reached();
             }
             // Of a circuit that came back over a channel of our own making we learn nothing.
             Progress::UnderWay | Progress::Complete | Progress::Failed => {
                 self.close_circuit(probe.circuit(), DestroyReason::NONE);
+                self.retire_dialled(probe.via());
                 self.event(Event::ProbeFailed);
             }
         }
@@ -77,8 +83,34 @@ impl Core {
         }
     }
 
-    /// Whether this shard itself has opened a channel to a relay, or one that vouched for flows that are still there.
-    fn has_dialled(&self, rsa: RsaId) -> bool {
-        self.links.to(&rsa).any(|link| link.role() == Some(Role::Initiator))
+    /// Whether this shard itself has opened a channel to the relay that is to come back, or one that vouched for flows
+    /// that are still there.
+    fn has_dialled_last(&self, probe: &Probe) -> bool {
+        let last = probe.via().last();
+        last.is_some_and(|rsa| self.links.to(rsa).any(|link| link.role() == Some(Role::Initiator)))
+    }
+
+    /// Channels to relays that we dialled and over which no circuit goes, that of a probe but for its DESTROY.
+    fn retire_dialled(&mut self, relays: &[RsaId]) {
+        let is_unused = |link| self.table.ids_len(link) == self.table.farewells_len(link);
+        relays.iter().for_each(|rsa| self.links.retire_dialled(rsa, is_unused));
+    }
+
+    /// A circuit was asked for. If a relay of the consensus did that over a channel that it dialled, others reach us,
+    /// probe or not, as stock Tor takes it.
+    pub(super) fn note_asked(&mut self, link: LinkKey) {
+        let reaches = |channel: &ChannelLink| {
+            channel.role() == Role::Responder && channel.opened_at() >= self.reached_from
+        };
+        let link = self.links.get(link).filter(|link| link.party().class() == Class::Relay);
+        if !self.is_reached && link.and_then(Link::channel).is_some_and(reaches) {
+            self.tell_reached();
+        }
+    }
+
+    fn tell_reached(&mut self) {
+        if !core::mem::replace(&mut self.is_reached, true) {
+            self.event(Event::Reachable);
+        }
     }
 }

@@ -172,6 +172,11 @@ impl Stream {
         Ok(signal)
     }
 
+    /// Whether SENDMEs hold its client back, and not XOFF.
+    pub fn has_windows(&self) -> bool {
+        matches!(self.hold, Hold::Windows(_))
+    }
+
     /// A SENDME, which only streams with windows have.
     pub fn on_sendme(&mut self) -> Result<(), Violation> {
         match &mut self.hold {

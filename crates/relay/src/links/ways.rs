@@ -78,6 +78,16 @@ impl Links {
         }
     }
 
+    /// Channels to a relay that we dialled and that nobody uses take no circuits any more, and end before long.
+    pub fn retire_dialled(&mut self, rsa: &RsaId, is_unused: impl Fn(LinkKey) -> bool) {
+        for key in self.channels.to(rsa).iter().filter(|key| is_unused(**key)) {
+            let channel = self.all.get_mut(*key).and_then(Link::channel_mut);
+            if let Some(channel) = channel.filter(|channel| channel.role() == Role::Initiator) {
+                channel.retire();
+            }
+        }
+    }
+
     /// Which channel to a relay is to be ended for a new one: of those that the relay itself does not vouch for by
     /// naming their address the one with fewest circuits, because whoever stands between may have made any number of
     /// these.

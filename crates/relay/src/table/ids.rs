@@ -34,8 +34,10 @@ pub(super) struct LinkIds {
     /// Lanes with queued cells and credit. Turns of lanes that are over are skipped, and swept out before they are
     /// many.
     pub ready: LinkScheduler,
-    /// DESTROY cells, which overtake all others. Those whose id is not theirs any more are passed over.
+    /// DESTROY cells, which overtake others. Those whose id is not theirs any more are passed over.
     farewells: VecDeque<Farewell>,
+    /// Whether the last that left was one of them, so that it is the turn of the others.
+    had_turn: bool,
     /// How many ids wait for their farewell.
     owed: usize,
     /// Lanes that have a word of credit to say, which overtakes cells, beside some that are over. Those are skipped,
@@ -51,6 +53,7 @@ impl LinkIds {
             taken: HashMap::with_hasher(FixedState::with_seed(hash_seed)),
             ready,
             farewells: VecDeque::new(),
+            had_turn: false,
             owed: 0,
             words: VecDeque::new(),
             is_listed: false,
@@ -96,10 +99,16 @@ impl LinkIds {
         loop {
             let farewell = self.farewells.pop_front()?;
             if self.taken.get(&farewell.circ_id).is_some_and(is_owed) {
+                self.had_turn = true;
                 self.free(farewell.circ_id);
                 return Some(farewell);
             }
         }
+    }
+
+    /// Whether the last that left was a farewell; what leaves next may be one again.
+    pub fn end_farewells_turn(&mut self) -> bool {
+        core::mem::take(&mut self.had_turn)
     }
 
     /// An id is nobody's any more, and has no farewell. False if it was nobody's before.

@@ -208,14 +208,25 @@ impl Table {
         }
     }
 
-    /// What `link` sends next: every DESTROY first, then words of credit, then the cell of the lane whose turn it is.
+    /// What `link` sends next: DESTROY first, then words of credit, then the cell of the lane whose turn it is. After a
+    /// DESTROY the others have a turn, as in stock Tor: who has many circuits end at once delays nobody for as long as
+    /// that takes.
     pub fn pop(&mut self, pool: &mut CellPool, now: Instant, link: LinkKey) -> Option<Popped> {
-        if let Some(farewell) = self.links.get_mut(link)?.pop_farewell() {
-            return Some(Popped::Farewell(farewell));
-        }
-        if let Some(word) = self.pop_word(link) {
-            return Some(Popped::Credit(word));
-        }
+        let is_others_turn = self.links.get_mut(link)?.end_farewells_turn();
+        let farewell = if is_others_turn { None } else { self.pop_farewell(link) };
+        farewell
+            .or_else(|| self.pop_word(link).map(Popped::Credit))
+            .or_else(|| self.pop_cell(pool, now, link).map(Popped::Cell))
+            .or_else(|| self.pop_farewell(link))
+    }
+
+    /// The next DESTROY of a link, though there may be no room for cells.
+    pub fn pop_farewell(&mut self, link: LinkKey) -> Option<Popped> {
+        self.links.get_mut(link)?.pop_farewell().map(Popped::Farewell)
+    }
+
+    /// The cell of the lane whose turn it is.
+    fn pop_cell(&mut self, pool: &mut CellPool, now: Instant, link: LinkKey) -> Option<Departure> {
         let ids = self.links.get_mut(link)?;
         loop {
             let Turn { circuit, side, circ_id } = ids.ready.pop(now)?;
@@ -248,7 +259,7 @@ impl Table {
             }
             let left = lane.queue.len();
             self.mark_ready(now, circuit, side);
-            return Some(Popped::Cell(Departure { circ_id, slot, circuit, side, left, waited }));
+            return Some(Departure { circ_id, slot, circuit, side, left, waited });
         }
     }
 

@@ -287,6 +287,36 @@ fn wanted() -> Box<Wanted> {
     Box::new(Wanted { target, create2: [0; BODY_LEN], addrs_tried: 0, over_channel: false })
 }
 
+/// A client may end thousands of circuits at once: others on the same link wait for one of them at a time.
+#[test]
+fn between_two_farewells_a_cell_of_somebody_else_leaves() {
+    let mut world = World::new(0);
+    let (link, party) = (world.links[0], Party::Relay(RsaId([1; 20])));
+    let circ_id = |number: u32| CircId::new(number).expect("not zero");
+    for number in 2..=100 {
+        assert!(world.table.refuse(link, circ_id(number), DestroyReason::NONE));
+    }
+    let prev = Lane::new(link, circ_id(1), None);
+    let key = world.table.insert(Circuit::transit(world.now, party, prev, wanted()));
+    for _ in 0..10 {
+        let slot = world.pool.take(Command::RELAY).expect("the pool has room");
+        world.table.push(&mut world.pool, world.now, (key, Side::Prev), slot);
+        world.table.mark_ready(world.now, key, Side::Prev);
+    }
+    let mut order = String::new();
+    while let Some(popped) = world.table.pop(&mut world.pool, world.now, link) {
+        match popped {
+            Popped::Farewell(_) => order.push('d'),
+            Popped::Credit(_) => order.push('w'),
+            Popped::Cell(departure) => {
+                world.pool.free(departure.slot);
+                order.push('c');
+            }
+        }
+    }
+    assert_eq!(order, "dc".repeat(10) + &"d".repeat(89));
+}
+
 #[test]
 fn ids_turns_and_slots_stay_together_whatever_happens() {
     for seed in 0..40 {

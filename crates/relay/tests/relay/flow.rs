@@ -305,6 +305,22 @@ fn a_streams_sendme_waits_for_its_connection() {
     assert_eq!(stream_sendmes(client.got(&mut bench)), 4);
 }
 
+/// As by stock Tor: windows count cells, whatever is in them.
+#[test]
+fn cells_without_data_count_for_a_streams_sendme() {
+    let (mut bench, mut client) = exit(Kind::Ntor);
+    client.connect(&mut bench, 1);
+    for _ in 0..12 {
+        (0..49).for_each(|_| client.send(&mut bench, RelayCommand::DATA, 1, &[]));
+        client.got(&mut bench);
+        client.send(&mut bench, RelayCommand::DATA, 1, &[]);
+        let got = client.got(&mut bench);
+        let of_stream = got.iter().filter(|got| got.command == RelayCommand::SENDME && got.stream == 1);
+        assert_eq!(of_stream.count(), 1);
+    }
+    assert_eq!(client.destroyed(&mut bench), None, "600 cells are more than a window");
+}
+
 #[test]
 fn data_beyond_a_streams_window_ends_the_circuit() {
     let (mut bench, mut client) = exit(Kind::Ntor);

@@ -1,7 +1,7 @@
 //! Packets that leave.
 
 use super::{Association, Peer, State};
-use crate::receive::GAPS_TOLD_MAX;
+use crate::receive::DUPLICATES_TOLD_MAX;
 use crate::wire::init::{self, Init};
 use crate::wire::{HEADER_LEN, Writer, kind, sack};
 use heddle_seam::time::Instant;
@@ -97,7 +97,7 @@ impl Association {
         }
         let (is_ack_due, may_ack) = self.receiver.wants_ack();
         if is_ack_due || may_ack && (has_messages || self.has_reconfig()) {
-            self.write_sack(&mut writer);
+            self.write_sack(&mut writer, bytes_max);
         }
         if self.write_questions(now, &mut writer) {
             content = Content::Control;
@@ -131,12 +131,14 @@ impl Association {
             && self.sender.may_send(now)
     }
 
-    fn write_sack(&mut self, writer: &mut Writer<'_>) {
+    /// It names as many gaps as there is room for (RFC 9260, section 6.7): of those that it leaves out the peer does
+    /// not know that they came.
+    fn write_sack(&mut self, writer: &mut Writer<'_>, bytes_max: usize) {
         let window = self.receiver.window_bytes();
         self.receiver.on_window_told(window);
         let cumulative = self.receiver.cumulative();
-        let (gaps, duplicates) = self.receiver.acknowledge();
-        debug_assert!(gaps.len() <= GAPS_TOLD_MAX);
+        let others = writer.len() + sack::SACK_LEN + 4 * DUPLICATES_TOLD_MAX + BESIDE_SACK_BYTES;
+        let (gaps, duplicates) = self.receiver.acknowledge(bytes_max.saturating_sub(others) / 4);
         writer.chunk(kind::SACK, 0, |out| sack::write(cumulative, window, &gaps, &duplicates, out));
     }
 
@@ -175,4 +177,7 @@ fn finish(writer: Writer<'_>, peer: Peer, has_cookie: bool) {
     }
 }
 
-const _: () = assert!(HEADER_LEN + sack::SACK_LEN + 4 * GAPS_TOLD_MAX + 64 <= 512);
+/// Room that a SACK leaves for questions and answers to them.
+const BESIDE_SACK_BYTES: usize = 64;
+
+const _: () = assert!(HEADER_LEN + sack::SACK_LEN + 4 * DUPLICATES_TOLD_MAX + BESIDE_SACK_BYTES <= 256);

@@ -103,12 +103,15 @@ fn gaps_and_what_comes_twice_are_told_and_bounded() {
         take(&mut receiver, 3, fragment(0, 2, 0, 1), 1).expect("it is honest");
     }
     assert_eq!(receiver.beyond.len(), GAPS_MAX);
-    let (gaps, duplicates) = receiver.acknowledge();
-    assert_eq!((gaps.len(), duplicates.len()), (GAPS_TOLD_MAX, DUPLICATES_TOLD_MAX));
+    let (gaps, duplicates) = receiver.acknowledge(70);
+    assert_eq!((gaps.len(), duplicates.len()), (70, DUPLICATES_TOLD_MAX));
     assert_eq!((gaps[0], gaps[1], duplicates[0]), ((3, 3), (5, 5), 3));
+    // What closes one is taken though there are as many as there may be.
+    take(&mut receiver, 6, fragment(0, 5, 0, 1), 1).expect("it is honest");
+    assert_eq!(receiver.beyond.len(), GAPS_MAX - 1);
     take(&mut receiver, 1, fragment(0, 0, 0, 1), 1).expect("it is honest");
     take(&mut receiver, 2, fragment(0, 1, 0, 1), 1).expect("it is honest");
-    assert_eq!((receiver.cumulative(), receiver.acknowledge().0[0]), (3, (2, 2)));
+    assert_eq!((receiver.cumulative(), receiver.acknowledge(1).0[0]), (3, (2, 4)));
 }
 
 #[test]
@@ -118,7 +121,7 @@ fn every_second_packet_is_acknowledged_and_a_lone_one_in_time() {
     assert_eq!((receiver.wants_ack(), receiver.poll_timeout()), ((false, true), Some(NOW + DELAY)));
     take(&mut receiver, 2, fragment(0, 1, 0, 1), 1).expect("it is honest");
     assert_eq!(receiver.wants_ack(), (true, true));
-    receiver.acknowledge();
+    receiver.acknowledge(1);
     take(&mut receiver, 3, fragment(0, 2, 0, 1), 1).expect("it is honest");
     receiver.handle_timeout(NOW + DELAY);
     assert_eq!(receiver.wants_ack(), (true, true));
@@ -132,7 +135,7 @@ fn a_window_that_was_shut_is_told_when_it_opens() {
     }
     let window = receiver.window_bytes();
     receiver.on_window_told(window);
-    receiver.acknowledge();
+    receiver.acknowledge(1);
     let read = (1..=14).find(|_| {
         receiver.read(0);
         receiver.wants_ack().0

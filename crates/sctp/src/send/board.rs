@@ -134,10 +134,16 @@ impl Board {
         self.lost.first().copied()
     }
 
-    /// The highest TSN in flight.
-    pub(super) fn last_in_flight(&self) -> Option<u64> {
+    /// The highest TSN in flight, when it left last, and its bytes.
+    pub(super) fn last_in_flight(&self) -> Option<(u64, Instant, u64)> {
         let back = self.sent.iter().rev().position(|sent| sent.state == State::InFlight)?;
-        Some(self.next() - 1 - back as u64)
+        let tsn = self.next() - 1 - back as u64;
+        self.get(tsn).map(|sent| (tsn, sent.sent_at, u64::from(sent.bytes)))
+    }
+
+    /// Whether the peer has this one.
+    pub(super) fn is_acknowledged(&self, tsn: u64) -> bool {
+        self.get(tsn).map_or(tsn < self.first, |sent| sent.state == State::Acknowledged)
     }
 
     fn get(&self, tsn: u64) -> Option<&Sent> {

@@ -19,6 +19,9 @@ pub(crate) struct Window {
     paced_until: Option<Instant>,
     smoothed_ns: u64,
     deviation_ns: u64,
+    /// The largest deviation of the round trip under way, and when it is over.
+    round_deviation_ns: u64,
+    round_ends: Instant,
     min_ns: Option<(u64, Instant)>,
     /// When the path was last told to be back: what left before says nothing of it.
     back_at: Instant,
@@ -42,6 +45,8 @@ impl Window {
             paced_until: None,
             smoothed_ns: 0,
             deviation_ns: 0,
+            round_deviation_ns: 0,
+            round_ends: Instant::ZERO,
             min_ns: None,
             back_at: Instant::ZERO,
             paid_until: Instant::ZERO,
@@ -70,6 +75,11 @@ impl Window {
     /// The shortest round trip.
     pub(super) fn min_ns(&self) -> Option<u64> {
         self.min_ns.map(|(ns, _)| ns)
+    }
+
+    /// Whether nothing came since a time-out.
+    pub(super) fn is_silent(&self) -> bool {
+        self.is_silent
     }
 
     /// What may leave now beyond what is in flight. Three packets leave together where the window has many, as those of
@@ -187,7 +197,8 @@ impl Window {
         was_late
     }
 
-    /// RFC 6298, section 2.
+    /// RFC 6298, section 2, which has one sample in a round trip in mind. There is one for each acknowledgement here,
+    /// so what round trips vary by becomes less once in a round trip only, by the largest deviation of it.
     fn measure(&mut self, now: Instant, sample_ns: u64) {
         let is_old = |at: Instant| now.since(at) > MIN_FOR;
         if self.min_ns.is_none_or(|(ns, at)| sample_ns <= ns || is_old(at)) {
@@ -197,7 +208,16 @@ impl Window {
             (self.smoothed_ns, self.deviation_ns) = (sample_ns.max(1), sample_ns / 2);
             return;
         }
-        self.deviation_ns = (3 * self.deviation_ns + self.smoothed_ns.abs_diff(sample_ns)) / 4;
+        let deviation_ns = self.smoothed_ns.abs_diff(sample_ns);
+        self.round_deviation_ns = self.round_deviation_ns.max(deviation_ns);
+        if deviation_ns > self.deviation_ns {
+            self.deviation_ns = (3 * self.deviation_ns + deviation_ns) / 4;
+        }
+        if now >= self.round_ends {
+            let least_ns = self.deviation_ns.min(self.round_deviation_ns);
+            self.deviation_ns -= (self.deviation_ns - least_ns) / 4;
+            (self.round_deviation_ns, self.round_ends) = (0, now + Duration::from_nanos(self.smoothed_ns));
+        }
         self.smoothed_ns = (7 * self.smoothed_ns + sample_ns) / 8;
     }
 }

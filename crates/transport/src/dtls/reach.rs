@@ -18,7 +18,8 @@ const DATAGRAM_BYTES_TUNNELLED: u16 = 1350;
 const TRIES_MAX: u32 = 3;
 /// How long the answers to probes are waited for at least.
 const ANSWER_MIN: Duration = Duration::from_millis(100);
-/// Between the beginnings of two checks, because a path may lose so much that flows' timers expire all the time.
+/// From the beginning of a check to the next one at least, because a path may lose so much that flows' timers expire
+/// all the time.
 const CHECK_EVERY: Duration = Duration::from_secs(2);
 
 /// How often longer datagrams are tried than the path was found to carry (RFC 8899, section 5.1.1).
@@ -67,7 +68,8 @@ impl Reach {
 
     /// A flow's timer expired.
     pub(crate) fn on_expired(&mut self, now: Instant) {
-        let is_late = self.checked_at.is_none_or(|at| now.since(at) >= CHECK_EVERY);
+        // One that is under way goes on: on a path of a second it takes six.
+        let is_late = self.check.is_none() && self.checked_at.is_none_or(|at| now.since(at) >= CHECK_EVERY);
         if is_late && self.bytes > DATAGRAM_BYTES_MIN {
             self.checked_at = Some(now);
             self.check = Some(Check { due: now, tries: 0, seen_bytes: 0 });
@@ -155,6 +157,22 @@ mod tests {
         let steps = [Step::Probe(vec![1350]), less(), less(), Step::Shorten(1200)];
         assert_eq!(check(&mut reach, 30, 1252), steps);
         assert_eq!(check(&mut reach, 40, 0), []);
+    }
+
+    #[test]
+    fn timers_that_expire_meanwhile_begin_no_check_anew() {
+        let mut reach = Reach::new(Instant::ZERO, 1452, 1452);
+        let round_trip = Duration::from_millis(900);
+        let found = (0..20_000).step_by(100).find_map(|ms| {
+            let now = Instant::ZERO + Duration::from_millis(ms);
+            reach.on_expired(now);
+            let step = reach.handle_timeout(now, round_trip)?;
+            if let Step::Probe(probed) = &step {
+                probed.iter().filter(|bytes| **bytes < 1452).for_each(|bytes| _ = reach.on_seen(*bytes));
+            }
+            matches!(step, Step::Shorten(1350)).then_some(ms)
+        });
+        assert_eq!(found, Some(5_400), "three times two round trips");
     }
 
     #[test]

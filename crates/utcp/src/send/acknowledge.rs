@@ -272,6 +272,8 @@ impl Sender {
             self.probe = None;
         } else if advanced && input.ack > probe.end {
             self.probe = None;
+            self.board.note_lost(probe.left_at);
+            self.report_lost(probe.bytes);
             if matches!(self.recovery, Recovery::Open) {
                 self.reduce(input.now);
             }

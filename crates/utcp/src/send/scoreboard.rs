@@ -75,6 +75,11 @@ impl Scoreboard {
         self.newest_lost
     }
 
+    /// A segment that left then was lost, and nobody saw it here.
+    pub(crate) fn note_lost(&mut self, left_at: Instant) {
+        self.newest_lost = self.newest_lost.max(left_at);
+    }
+
     /// Segments that were SACKed.
     pub(crate) fn sacked_segments(&self) -> usize {
         self.sacked_segments

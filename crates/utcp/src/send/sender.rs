@@ -29,6 +29,8 @@ pub(crate) enum Permission {
 pub(super) struct Probe {
     pub(super) end: u64,
     pub(super) is_retransmission: bool,
+    /// When what it sent again had left before.
+    pub(super) left_at: Instant,
     /// What it added to what is under way, where the scoreboard counts its segment already.
     pub(super) bytes: u64,
 }
@@ -472,7 +474,8 @@ impl Sender {
         self.probe_due = false;
         self.counts.probes += 1;
         let bytes = again.map_or(0, |sent| u64::from(sent.len));
-        self.probe = Some(Probe { end: self.next, is_retransmission: again.is_some(), bytes });
+        let left_at = again.map_or(now, |sent| sent.at);
+        self.probe = Some(Probe { end: self.next, is_retransmission: again.is_some(), left_at, bytes });
         self.probe_at = None;
         self.arm_retransmission(now);
     }

@@ -16,7 +16,7 @@ use crate::plan::{Bulk, Share, Tcp};
 use crate::socks::is_timeout;
 
 /// How long the opening of a connection may take beyond what is normal, and how long a silent one counts as alive.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A connection by itself.
 pub(super) fn run_bulk(bulk: &Bulk, place: usize, hosts: &dyn FlowHosts) -> Result<Outcome> {

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 
 use heddle_netem::Seed;
 
+use super::bulk::PATIENCE;
 use super::utcp_sender::{Begun, UtcpSender};
 use crate::backend::WireFlow;
 use crate::emulator::Emulation;
@@ -89,7 +90,7 @@ impl FlowHosts for Emulated<'_> {
     }
 
     fn connect(&self, flow: usize, to: SocketAddr) -> Result<TcpStream> {
-        self.on(flow, End::Sender, "connecting", || TcpStream::connect(to))
+        self.on(flow, End::Sender, "connecting", || TcpStream::connect_timeout(&to, PATIENCE))
     }
 
     fn attach(&self, flow: usize, to: SocketAddr, congestion_control: &str, begun: &Begun) -> Result<IpAddr> {

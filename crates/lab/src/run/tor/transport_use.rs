@@ -15,17 +15,13 @@ use crate::arm::Transport;
 use crate::backend::{Built, CircuitOrder, Testbed};
 use crate::error::{Error, Result};
 use crate::figures::{Labels, labels};
-use crate::metrics::Metrics;
+use crate::metrics::{COUNTS_AGE_MAX, Metrics, SHARE_MIN};
 use crate::plan::{Phase, Tor, TorArm};
 use crate::run::sampled::Sampled;
 
 /// How long the lanes of circuits that were closed may take to end, and how often it is looked at.
 const CLOSING_MAX: Duration = Duration::from_secs(3);
 const CLOSING_LOOK: Duration = Duration::from_millis(50);
-/// How old the counts may be that a relay tells: it asks its shards five times a second at most.
-const COUNTS_AGE_MAX: Duration = Duration::from_millis(250);
-/// The least share of cells that the transport must carry.
-const SHARE_MIN: f64 = 0.99;
 /// The most samples of a histogram's times; of more, every second or third or further one.
 const TIMES_MAX: u64 = 20_000;
 /// Where the middle of a bucket lies below its upper bound, in its mean: buckets have from 1/16 to 1/32 of their bound.

@@ -1,6 +1,8 @@
 //! What a phase put on the wires: how much, what was lost of it, and which wire was the bottleneck.
 
-use heddle_netem::{DirectionOptions, DirectionStats, DropReason, Rate};
+use std::time::Duration;
+
+use heddle_netem::{DirectionStats, DropReason, Rate};
 use toml::Spanned;
 
 use super::streams::{self, Window};
@@ -43,12 +45,11 @@ pub(super) fn figures(
     let mut samples = Vec::new();
     let mut all = Sum::default();
     for (group, (before, after)) in tor.wires.iter().map(Spanned::as_ref).zip(before.iter().zip(after)) {
-        let instead = phase.wires.get(&group.name).or(arm.wires.get(&group.name));
-        let directions = directions(group, instead);
+        let rates = rates_bit_s(group, arm, phase);
         for (place, name) in ["there", "back"].into_iter().enumerate() {
             let mut sum = Sum::default();
             for (before, after) in before[place].iter().zip(&after[place]) {
-                sum.add(directions[place], before, after, phase.duration.as_secs_f64());
+                sum.add(rates[place], before, after, phase.duration.as_secs_f64());
             }
             all.merge(&sum);
             let labels = labels([("group", &group.name), ("direction", name)]);
@@ -58,6 +59,26 @@ pub(super) fn figures(
     }
     samples.push(Sampled::one("lost_pct", all.lost_pct()));
     samples
+}
+
+/// What the wires of a group carry in a second at most, there and back, in the mean of a phase that may change them;
+/// `None` where that has no bound, be it for a part of the phase.
+fn rates_bit_s(group: &WireGroup, arm: &TorArm, phase: &Phase) -> [Option<f64>; 2] {
+    let begin = phase.wires.get(&group.name).or(arm.wires.get(&group.name));
+    let changes =
+        phase.changes.iter().filter_map(|change| Some((change.after, change.wires.get(&group.name)?)));
+    let mut parts = vec![(Duration::ZERO, begin)];
+    parts.extend(changes.map(|(after, wires)| (after, Some(wires))));
+    let ends = parts.iter().skip(1).map(|(after, _)| *after).chain([phase.duration]);
+    let lasting: Vec<_> =
+        parts.iter().zip(ends).map(|((after, wires), end)| (end - *after, *wires)).collect();
+    [0, 1].map(|place| {
+        let bits = lasting.iter().map(|(length, wires)| match directions(group, *wires)[place].rate {
+            Rate::BitsPerS(rate) => Some(rate as f64 * length.as_secs_f64()),
+            Rate::Unlimited => None,
+        });
+        Some(bits.sum::<Option<f64>>()? / phase.duration.as_secs_f64())
+    })
 }
 
 /// What a phase's traffic did to each of its bottlenecks: how long it kept packets waiting, and what was dropped and
@@ -124,15 +145,15 @@ struct Sum {
 }
 
 impl Sum {
-    fn add(&mut self, direction: &DirectionOptions, before: &DirectionStats, after: &DirectionStats, s: f64) {
+    fn add(&mut self, rate_bit_s: Option<f64>, before: &DirectionStats, after: &DirectionStats, s: f64) {
         self.packets += after.packets_in - before.packets_in;
         self.lost += after.drops.get(DropReason::Loss) - before.drops.get(DropReason::Loss);
         let bytes = after.bytes_out - before.bytes_out;
         self.bytes += bytes;
         self.waits += after.queue.sojourns - before.queue.sojourns;
         self.waited_ns += after.queue.sojourn_sum_ns - before.queue.sojourn_sum_ns;
-        if let Rate::BitsPerS(rate) = direction.rate {
-            let used = 100.0 * bytes as f64 * 8.0 / (rate as f64 * s);
+        if let Some(rate) = rate_bit_s {
+            let used = 100.0 * bytes as f64 * 8.0 / (rate * s);
             self.use_pct = Some(self.use_pct.map_or(used, |most| most.max(used)));
         }
     }
@@ -209,10 +230,10 @@ mod tests {
         let mut waited = stats(2000, 3_000_000);
         waited.queue.sojourns = 1000;
         waited.queue.sojourn_sum_ns = 5_000_000_000;
-        let slow = DirectionOptions { rate: Rate::BitsPerS(1_000_000), ..DirectionOptions::default() };
+        let slow = Some(1e6);
         let mut sum = Sum::default();
-        sum.add(&slow, &stats(0, 500_000), &waited, 25.0);
-        sum.add(&slow, &stats(0, 0), &stats(1000, 1_000_000), 25.0);
+        sum.add(slow, &stats(0, 500_000), &waited, 25.0);
+        sum.add(slow, &stats(0, 0), &stats(1000, 1_000_000), 25.0);
         sum.lost = 6;
         let figures: Vec<(String, f64)> =
             sum.figures().into_iter().map(|sampled| (sampled.name, sampled.values[0])).collect();
@@ -221,8 +242,21 @@ mod tests {
         assert_eq!(figures, expected.map(|(name, value)| (name.to_owned(), value)));
         // Wires without a rate are nobody's bottleneck.
         let mut free = Sum::default();
-        free.add(&DirectionOptions::default(), &stats(0, 0), &stats(0, 0), 1.0);
+        free.add(None, &stats(0, 0), &stats(0, 0), 1.0);
         assert_eq!((free.use_pct, free.lost_pct(), free.figures().len()), (None, 0.0, 2));
+    }
+
+    #[test]
+    fn a_rate_that_changes_counts_for_as_long_as_it_lasts() {
+        let change = "duration = \"5 s\"\nwires = { path = { there = { rate = \"10 Mbit/s\" } } }\n\
+                      changes = [{ after = \"1 s\", wires = { path = { there = { rate = \"5 Mbit/s\" } } } }]";
+        let loaded = small(("duration = \"5 s\"", change)).unwrap();
+        let (tor, arm) = network_of(&loaded.plan);
+        let (group, phase) = (tor.wires[0].as_ref(), tor.phases[0].as_ref());
+        assert_eq!(rates_bit_s(group, arm, phase), [Some(6e6), Some(6e6)]);
+        let mut free = phase.clone();
+        free.changes[0].wires.get_mut("path").unwrap().there.rate = Rate::Unlimited;
+        assert_eq!(rates_bit_s(group, arm, &free), [None, None], "who has no bound is nobody's bottleneck");
     }
 
     #[test]

@@ -148,6 +148,8 @@ impl Core {
                 self.fail_stream(key, id, EndReason::CONNECTREFUSED.into())
             }
             Some(_) if !self.admit_stream(key) => self.fail_stream(key, id, EndReason::RESOURCELIMIT.into()),
+            // The circuit ended when room was made.
+            Some(_) if !self.table.contains(key) => {}
             Some(&(addr, ttl_s)) => {
                 let socket = self.dials.new_socket();
                 self.note_stream(key, StreamPlace::Socket(socket));

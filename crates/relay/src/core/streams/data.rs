@@ -50,6 +50,10 @@ impl Core {
         if let Some(socket) = stream.socket() {
             self.streams.flush_soon(socket);
         }
+        // A cell without data has left for its reader already, and counts for the stream's SENDME like any other.
+        if header.length == 0 && stream.has_windows() {
+            self.on_drained(key, id, 0);
+        }
         self.send_signal(key, id, signal);
     }
 
