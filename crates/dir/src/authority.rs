@@ -139,7 +139,7 @@ impl DirAuthority {
     }
 
     /// Where it has documents.
-    pub fn download_address(&self) -> SocketAddr {
+    pub(crate) fn download_address(&self) -> SocketAddr {
         self.address_for(DirUse::Download)
     }
 

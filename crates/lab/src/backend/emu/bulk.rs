@@ -7,16 +7,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::SLICE;
-use super::flow_hosts::FlowHosts;
+use super::flow_hosts::{FlowHosts, PATIENCE};
 use super::utcp_sender::Begun;
 use crate::backend::Outcome;
 use crate::error::{Error, Result};
 use crate::machine::interrupt;
 use crate::plan::{Bulk, Share, Tcp};
 use crate::socks::is_timeout;
-
-/// How long the opening of a connection may take beyond what is normal, and how long a silent one counts as alive.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A connection by itself.
 pub(super) fn run_bulk(bulk: &Bulk, place: usize, hosts: &dyn FlowHosts) -> Result<Outcome> {

@@ -2,14 +2,17 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::time::Duration;
 
 use heddle_netem::Seed;
 
-use super::bulk::PATIENCE;
 use super::utcp_sender::{Begun, UtcpSender};
 use crate::backend::WireFlow;
 use crate::emulator::Emulation;
 use crate::error::{Error, Result};
+
+/// How long the opening of a connection may take beyond what is normal, and how long a silent one counts as alive.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Which end of a flow's wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
