@@ -333,7 +333,7 @@ fn a_lost_tail_is_no_time_out_on_any_path() {
         let mut pair = Pair::connected(1, &Options::default(), CALM);
         pair.wires.iter_mut().for_each(|wire| wire.delay = delay_ms * MS);
         // Round trips are measured, and the window is longer than the least.
-        (0..100).for_each(|number| _ = (pair.ends[0].write(0, message(0, number, 900), 0, false)));
+        (0..100).for_each(|number| _ = pair.ends[0].write(0, message(0, number, 900), 0, false));
         for number in 100..120 {
             pair.run_for(3 * delay_ms);
             pair.ends[0].write(0, message(0, number, 900), 0, false);
