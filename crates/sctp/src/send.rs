@@ -65,8 +65,6 @@ pub(crate) struct Sender {
     has_probed: bool,
     /// What the last probe sent again, until something tells whether that was lost.
     probed: Option<Probed>,
-    /// The first missing TSN that left again whatever the window is.
-    forced: Option<u64>,
     has_expired: bool,
     is_answered: bool,
     retransmissions: u64,
@@ -89,7 +87,6 @@ impl Sender {
             is_probe_due: false,
             has_probed: false,
             probed: None,
-            forced: None,
             has_expired: false,
             is_answered: false,
             retransmissions: 0,
@@ -176,17 +173,9 @@ impl Sender {
         self.board.has_lost() && self.peer_takes(1) || self.streams.has_queued() && self.peer_takes(1)
     }
 
-    /// Whether the first missing fragment was lost and has not left again: it may once whatever the window is (RFC
-    /// 9260, section 7.2.4), because what came beyond it may be more than the peer can tell.
-    fn owes_first(&self) -> bool {
-        let first = self.board.first();
-        let is_lost = self.board.first_lost() == Some(first) && self.forced != Some(first);
-        is_lost && self.peer_takes(1) && !self.window.is_silent()
-    }
-
     /// Whether a packet with fragments may leave now.
     pub(crate) fn may_send(&mut self, now: Instant) -> bool {
-        if self.is_probe_due || self.owes_first() {
+        if self.is_probe_due {
             return true;
         }
         self.has_something() && self.window.room(now, self.board.in_flight()) > 0
@@ -195,9 +184,6 @@ impl Sender {
     /// Appends fragments to a packet of so many bytes at most. Whether there were any.
     pub(crate) fn fill(&mut self, now: Instant, writer: &mut Writer<'_>, bytes_max: usize) -> bool {
         let is_probe = core::mem::take(&mut self.is_probe_due);
-        if self.board.first_lost() == Some(self.board.first()) {
-            self.forced = Some(self.board.first());
-        }
         let (before, sent_before) = (writer.len(), self.board.next());
         loop {
             let room = bytes_max.saturating_sub(writer.len());

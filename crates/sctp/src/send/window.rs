@@ -19,7 +19,8 @@ pub(crate) struct Window {
     paced_until: Option<Instant>,
     smoothed_ns: u64,
     deviation_ns: u64,
-    /// The largest deviation of the round trip under way, and when it is over.
+    /// What time-outs take for the deviation; the largest of the round trip under way, and when that is over.
+    widest_ns: u64,
     round_deviation_ns: u64,
     round_ends: Instant,
     min_ns: Option<(u64, Instant)>,
@@ -45,6 +46,7 @@ impl Window {
             paced_until: None,
             smoothed_ns: 0,
             deviation_ns: 0,
+            widest_ns: 0,
             round_deviation_ns: 0,
             round_ends: Instant::ZERO,
             min_ns: None,
@@ -66,20 +68,15 @@ impl Window {
         self.set_pace();
     }
 
-    /// The smoothed round trip and how much it varies, once it was measured.
+    /// The smoothed round trip and what it varied by at most lately, once it was measured.
     pub(crate) fn round_trip(&self) -> Option<(Duration, Duration)> {
-        let [smoothed, deviation] = [self.smoothed_ns, self.deviation_ns].map(Duration::from_nanos);
+        let [smoothed, deviation] = [self.smoothed_ns, self.widest_ns].map(Duration::from_nanos);
         (self.smoothed_ns > 0).then_some((smoothed, deviation))
     }
 
     /// The shortest round trip.
     pub(super) fn min_ns(&self) -> Option<u64> {
         self.min_ns.map(|(ns, _)| ns)
-    }
-
-    /// Whether nothing came since a time-out.
-    pub(super) fn is_silent(&self) -> bool {
-        self.is_silent
     }
 
     /// What may leave now beyond what is in flight. Three packets leave together where the window has many, as those of
@@ -197,8 +194,8 @@ impl Window {
         was_late
     }
 
-    /// RFC 6298, section 2, which has one sample in a round trip in mind. There is one for each acknowledgement here,
-    /// so what round trips vary by becomes less once in a round trip only, by the largest deviation of it.
+    /// RFC 6298, section 2, which has one sample in a round trip in mind. There is one for each acknowledgement here, of
+    /// which the deviation becomes less within a part of one, so time-outs follow the largest of each round trip.
     fn measure(&mut self, now: Instant, sample_ns: u64) {
         let is_old = |at: Instant| now.since(at) > MIN_FOR;
         if self.min_ns.is_none_or(|(ns, at)| sample_ns <= ns || is_old(at)) {
@@ -206,16 +203,14 @@ impl Window {
         }
         if self.smoothed_ns == 0 {
             (self.smoothed_ns, self.deviation_ns) = (sample_ns.max(1), sample_ns / 2);
+            self.widest_ns = self.deviation_ns;
             return;
         }
-        let deviation_ns = self.smoothed_ns.abs_diff(sample_ns);
-        self.round_deviation_ns = self.round_deviation_ns.max(deviation_ns);
-        if deviation_ns > self.deviation_ns {
-            self.deviation_ns = (3 * self.deviation_ns + deviation_ns) / 4;
-        }
+        self.deviation_ns = (3 * self.deviation_ns + self.smoothed_ns.abs_diff(sample_ns)) / 4;
+        self.round_deviation_ns = self.round_deviation_ns.max(self.deviation_ns);
+        self.widest_ns = self.widest_ns.max(self.deviation_ns);
         if now >= self.round_ends {
-            let least_ns = self.deviation_ns.min(self.round_deviation_ns);
-            self.deviation_ns -= (self.deviation_ns - least_ns) / 4;
+            self.widest_ns -= (self.widest_ns - self.round_deviation_ns) / 4;
             (self.round_deviation_ns, self.round_ends) = (0, now + Duration::from_nanos(self.smoothed_ns));
         }
         self.smoothed_ns = (7 * self.smoothed_ns + sample_ns) / 8;
