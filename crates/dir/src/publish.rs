@@ -5,7 +5,8 @@
 //! 1. it has made none yet, which is also how a reset uptime shows, or 18 hours have passed;
 //! 2. something in it other than bandwidth or uptime has changed;
 //! 3. in its first day its bandwidth has changed by a factor of two, but no sooner than
-//!    3 hours after the last time, or a minute when it said that there was none;
+//!    3 hours after the last time, or a minute when it said that there was none; in a network of tests always after
+//!    a minute;
 //! 4. a consensus does not list it, or calls its descriptor stale, but no sooner than 90
 //!    minutes after the last time;
 //! 5. no authority took the last one: then again after 5 seconds, 10, 20, to an hour.

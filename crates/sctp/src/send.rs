@@ -61,7 +61,7 @@ pub(crate) struct Sender {
     silent: u32,
     probe_at: Option<Instant>,
     is_probe_due: bool,
-    /// Whether the probe of this flight was sent.
+    /// Whether a probe was sent since anything was acknowledged. Another one would put the time-out off again.
     has_probed: bool,
     /// What the last probe sent again, until something tells whether that was lost.
     probed: Option<Probed>,
@@ -184,7 +184,7 @@ impl Sender {
     /// Appends fragments to a packet of so many bytes at most. Whether there were any.
     pub(crate) fn fill(&mut self, now: Instant, writer: &mut Writer<'_>, bytes_max: usize) -> bool {
         let is_probe = core::mem::take(&mut self.is_probe_due);
-        let (before, sent_before) = (writer.len(), self.board.next());
+        let before = writer.len();
         loop {
             let room = bytes_max.saturating_sub(writer.len());
             let is_forced = writer.is_empty();
@@ -215,8 +215,11 @@ impl Sender {
                 self.timeout_at = None;
             }
             self.timeout_at.get_or_insert(now + waits);
-            self.has_probed = is_probe || self.has_probed && sent_before == self.board.next();
+            self.has_probed |= is_probe;
             self.arm_probe(now);
+        } else if is_probe && self.board.in_flight() > 0 {
+            // Something else fills this packet: the next one has it.
+            self.is_probe_due = true;
         }
         bytes > 0
     }

@@ -237,8 +237,8 @@ fn attack(control: Control, beside: Beside) -> (Right, Option<Right>) {
     (by_sendmes, by_credit)
 }
 
-/// Of 24 seconds with the other circuit and 24 without, chance is right about half of the pairs: it is off by 0.08 in
-/// the mean of squares.
+/// Of 24 seconds with the other circuit and 24 without, chance is right about half of the pairs, with an error of 0.08.
+/// So this bounds large leaks only.
 const CHANCE: core::ops::RangeInclusive<f64> = 0.2..=0.8;
 const CERTAIN: f64 = 0.9;
 

@@ -172,19 +172,6 @@ fn a_relay_whose_first_probes_failed_finds_out_later_that_it_can_be_reached() {
     assert_eq!(probe(&mut net, [0, 1]), [Event::Reachable]);
 }
 
-/// What clients have relays ask for shows it, too, as stock Tor takes it.
-#[test]
-fn a_relay_that_is_asked_for_a_circuit_by_a_relay_knows_that_it_can_be_reached() {
-    let mut net = Net::new(&Plan::default());
-    net.build(&[0, 1, 2], true);
-    let reached = |relay: usize| {
-        let host = net.relays[relay].host;
-        net.sim.events().iter().filter(|(_, of, event)| *of == host && *event == Event::Reachable).count()
-    };
-    // Of what a client does on its own the guard learns nothing.
-    assert_eq!([0, 1, 2].map(reached), [0, 1, 1]);
-}
-
 #[test]
 fn a_relay_of_two_shards_carries_circuits_across_them() {
     // Shards take connections in turn, so that a relay's channels lie in both.

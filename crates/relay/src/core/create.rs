@@ -37,7 +37,6 @@ impl Core {
         if self.table.is_taken(link_key, circ_id) {
             return;
         }
-        self.note_asked(link_key);
         match self.admit(link_key, command, body, keeps_to_rate) {
             Ok((keys, handshake, onionskin)) => {
                 self.start_handshake(link_key, circ_id, keys, handshake, onionskin);

@@ -117,10 +117,6 @@ pub(super) struct Core {
     rates: Rates,
     runs: Runs,
     probe: Option<Probe>,
-    /// Whether it was told that others reach us.
-    is_reached: bool,
-    /// Channels that were opened earlier say nothing of it.
-    reached_from: Instant,
     /// Who was dialled, and where, to say how it sees our address.
     asked: Option<(RelayIds, SocketAddr)>,
     meter: Meter,
@@ -167,8 +163,6 @@ impl Core {
             rates: Rates::new(&config),
             runs: config.scheduler.runs(),
             probe: None,
-            is_reached: false,
-            reached_from: Instant::ZERO,
             asked: None,
             meter: Meter::new(transports),
             forced: None,

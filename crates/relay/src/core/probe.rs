@@ -1,10 +1,9 @@
 //! The probe begins, and goes as far as cells allow ([`Probe`]).
 
 use super::Core;
-use crate::admission::{Class, Party};
+use crate::admission::Party;
 use crate::circuits::{Probe, Progress};
 use crate::keys::LinkKey;
-use crate::links::{ChannelLink, Link};
 use crate::message::{Event, ProbeHop, Wanted};
 use crate::table::Lane;
 use heddle_client::{Handshake, Hop, OriginCircuit};
@@ -15,12 +14,8 @@ use heddle_proto::ids::RsaId;
 use std::collections::VecDeque;
 
 impl Core {
-    /// Begins a probe. There is one at a time: another one fails at once. Who asks though it was told that we are
-    /// reached has another address since then, of which older channels say nothing.
+    /// Begins a probe. There is one at a time: another one fails at once.
     pub fn start_probe(&mut self, via: Vec<ProbeHop>, ourselves: Target) {
-        if core::mem::take(&mut self.is_reached) {
-            self.reached_from = self.now;
-        }
         let begun = self.probe.is_none().then(|| self.begin_probe(via, ourselves)).flatten();
         match begun {
             Some(probe) => {
@@ -56,7 +51,7 @@ impl Core {
             Progress::UnderWay if !probe.is_late(self.now) => self.probe = Some(probe),
             Progress::Complete if !self.has_dialled_last(&probe) => {
                 self.close_circuit(probe.circuit(), DestroyReason::NONE);
-                self.tell_reached();
+                self.event(Event::Reachable);
             }
             // Of a circuit that came back over a channel of our own making we learn nothing.
             Progress::UnderWay | Progress::Complete | Progress::Failed => {
@@ -94,23 +89,5 @@ impl Core {
     fn retire_dialled(&mut self, relays: &[RsaId]) {
         let is_unused = |link| self.table.ids_len(link) == self.table.farewells_len(link);
         relays.iter().for_each(|rsa| self.links.retire_dialled(rsa, is_unused));
-    }
-
-    /// A circuit was asked for. If a relay of the consensus did that over a channel that it dialled, others reach us,
-    /// probe or not, as stock Tor takes it.
-    pub(super) fn note_asked(&mut self, link: LinkKey) {
-        let reaches = |channel: &ChannelLink| {
-            channel.role() == Role::Responder && channel.opened_at() >= self.reached_from
-        };
-        let link = self.links.get(link).filter(|link| link.party().class() == Class::Relay);
-        if !self.is_reached && link.and_then(Link::channel).is_some_and(reaches) {
-            self.tell_reached();
-        }
-    }
-
-    fn tell_reached(&mut self) {
-        if !core::mem::replace(&mut self.is_reached, true) {
-            self.event(Event::Reachable);
-        }
     }
 }

@@ -78,8 +78,12 @@ impl Links {
         }
     }
 
-    /// Channels to a relay that we dialled and that nobody uses take no circuits any more, and end before long.
+    /// Channels to a relay that we dialled and that nobody uses take no circuits any more, and end before long. What
+    /// vouches for flows is used.
     pub fn retire_dialled(&mut self, rsa: &RsaId, is_unused: impl Fn(LinkKey) -> bool) {
+        if !self.flows.links_to(rsa).is_empty() {
+            return;
+        }
         for key in self.channels.to(rsa).iter().filter(|key| is_unused(**key)) {
             let channel = self.all.get_mut(*key).and_then(Link::channel_mut);
             if let Some(channel) = channel.filter(|channel| channel.role() == Role::Initiator) {

@@ -137,7 +137,8 @@ impl Association {
         let window = self.receiver.window_bytes();
         self.receiver.on_window_told(window);
         let cumulative = self.receiver.cumulative();
-        let others = writer.len() + sack::SACK_LEN + 4 * DUPLICATES_TOLD_MAX + BESIDE_SACK_BYTES;
+        let answer = self.due.heartbeat_acks.front().map_or(0, |asked| asked.len() + 8);
+        let others = writer.len() + sack::SACK_LEN + 4 * DUPLICATES_TOLD_MAX + answer + BESIDE_SACK_BYTES;
         let (gaps, duplicates) = self.receiver.acknowledge(bytes_max.saturating_sub(others) / 4);
         writer.chunk(kind::SACK, 0, |out| sack::write(cumulative, window, &gaps, &duplicates, out));
     }
@@ -177,7 +178,7 @@ fn finish(writer: Writer<'_>, peer: Peer, has_cookie: bool) {
     }
 }
 
-/// Room that a SACK leaves for questions and answers to them.
+/// Room that a SACK leaves for questions and short answers to them.
 const BESIDE_SACK_BYTES: usize = 64;
 
 const _: () = assert!(HEADER_LEN + sack::SACK_LEN + 4 * DUPLICATES_TOLD_MAX + BESIDE_SACK_BYTES <= 256);

@@ -51,7 +51,7 @@ impl Core {
             self.streams.flush_soon(socket);
         }
         // A cell without data has left for its reader already, and counts for the stream's SENDME like any other.
-        if header.length == 0 && stream.has_windows() {
+        if header.length == 0 && stream.is_open() && stream.has_windows() {
             self.on_drained(key, id, 0);
         }
         self.send_signal(key, id, signal);
@@ -190,7 +190,7 @@ impl Core {
     }
 
     /// A connection took `bytes`: the client may be told to send more.
-    fn on_drained(&mut self, key: CircuitKey, id: StreamId, bytes: u64) {
+    pub(super) fn on_drained(&mut self, key: CircuitKey, id: StreamId, bytes: u64) {
         let now = self.now;
         match self.stream_mut(key, id).map(|stream| stream.on_drained(now, bytes)) {
             Some(Drained::Sendmes(due)) => {
