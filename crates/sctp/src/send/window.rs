@@ -194,8 +194,8 @@ impl Window {
         was_late
     }
 
-    /// RFC 6298, section 2, which has one sample in a round trip in mind. There is one for each acknowledgement here, of
-    /// which the deviation becomes less within a part of one, so time-outs follow the largest of each round trip.
+    /// RFC 6298, section 2, which has one sample in a round trip in mind. There is one for each acknowledgement here,
+    /// of which the deviation becomes less within a part of one, so time-outs follow the largest of each round trip.
     fn measure(&mut self, now: Instant, sample_ns: u64) {
         let is_old = |at: Instant| now.since(at) > MIN_FOR;
         if self.min_ns.is_none_or(|(ns, at)| sample_ns <= ns || is_old(at)) {

@@ -189,11 +189,9 @@ impl Core {
         let mut data = Vec::with_capacity(25);
         Connected { addr: Some((addr.ip(), ttl_s)) }.encode(&mut data);
         self.send_relay(key, RelayCommand::CONNECTED, Some(id), &data);
-        // Cells without data that came before count now: no SENDME is to overtake CONNECTED.
-        if self.stream_mut(key, id).is_some_and(|stream| stream.has_windows()) {
-            self.on_drained(key, id, 0);
-        }
         self.update_interest(key, id);
+        // Cells without data that came before count now.
+        self.streams.flush_soon(socket);
     }
 
     /// A stream's connection could not be made, or broke.

@@ -50,10 +50,6 @@ impl Core {
         if let Some(socket) = stream.socket() {
             self.streams.flush_soon(socket);
         }
-        // A cell without data has left for its reader already, and counts for the stream's SENDME like any other.
-        if header.length == 0 && stream.is_open() && stream.has_windows() {
-            self.on_drained(key, id, 0);
-        }
         self.send_signal(key, id, signal);
     }
 
@@ -167,8 +163,13 @@ impl Core {
         let Some((key, id)) = self.streams.find(socket) else { return };
         let stream = self.table.get_mut(key).and_then(|circuit| circuit.stream_mut(id));
         let Some(stream) = stream.filter(|stream| stream.is_open()) else { return };
+        let has_windows = stream.has_windows();
         let owed = stream.owed_mut();
         if owed.queue().is_empty() {
+            // Cells without data have left for their reader already, and count for SENDMEs like any other.
+            if has_windows {
+                self.on_drained(key, id, 0);
+            }
             return;
         }
         write(owed, &mut self.pool, &mut self.rates, self.now, out);
@@ -190,7 +191,7 @@ impl Core {
     }
 
     /// A connection took `bytes`: the client may be told to send more.
-    pub(super) fn on_drained(&mut self, key: CircuitKey, id: StreamId, bytes: u64) {
+    fn on_drained(&mut self, key: CircuitKey, id: StreamId, bytes: u64) {
         let now = self.now;
         match self.stream_mut(key, id).map(|stream| stream.on_drained(now, bytes)) {
             Some(Drained::Sendmes(due)) => {
