@@ -33,10 +33,11 @@ fn assert_is_sound(summary: &Value) {
 }
 
 /// The figures of a run that `wires` joined, by name and labels.
-fn results(dir: &Path, wires: &str) -> Value {
+fn results(ran: &Output, dir: &Path, wires: &str) -> Value {
     let summary: Value = serde_json::from_slice(&fs::read(dir.join("out/summary.json")).unwrap()).unwrap();
     assert_eq!(summary["wires"], wires);
     assert_is_sound(&summary);
+    assert_eq!(ran.status.success(), summary["valid"].as_bool().unwrap());
     let page = fs::read_to_string(dir.join("out/report.html")).unwrap();
     assert!(page.contains("download_mb_s") && page.contains("heddle demo"));
     let figures = summary["figures"].as_array().unwrap();
@@ -64,7 +65,7 @@ fn the_demo_gives_results_over_emulated_wires() {
     let ran = output(&["demo", "--rounds", "1", "--out", "out"], dir.path());
     assert!(matches!(ran.status.code(), Some(0 | 2)), "{}", text(&ran.stderr));
     assert!(text(&ran.stdout).contains("heddle over stock, bulk download rate"));
-    let figures = results(dir.path(), "emulated");
+    let figures = results(&ran, dir.path(), "emulated");
     // Two round trips over the wires of the demo's own network.
     let first_bytes = figures.as_array().unwrap().iter().filter(|figure| figure["name"] == "first_byte_ms");
     assert!(first_bytes.into_iter().all(|figure| figure["mean"].as_f64().unwrap() >= 434.8));
@@ -77,7 +78,7 @@ fn the_demo_gives_results_over_loopback() {
     let ran = output(&arguments, dir.path());
     assert!(matches!(ran.status.code(), Some(0 | 2)), "{}", text(&ran.stderr));
     assert!(text(&ran.stdout).contains("all on loopback"));
-    results(dir.path(), "loopback");
+    results(&ran, dir.path(), "loopback");
 }
 
 #[test]

@@ -211,9 +211,6 @@ impl Sender {
         if bytes > 0 {
             self.window.on_sent(now, bytes);
             let waits = self.timeout();
-            if is_probe {
-                self.timeout_at = None;
-            }
             self.timeout_at.get_or_insert(now + waits);
             self.has_probed |= is_probe;
             self.arm_probe(now);
@@ -289,8 +286,8 @@ impl Sender {
         let Some(cumulative) = self.news(sack.cumulative)? else { return Ok(()) };
         self.peer_window = sack.window_bytes.into();
         self.silent = 0;
-        self.rack.begin(sack.duplicates > 0);
         let has_duplicates = sack.duplicates > 0;
+        self.rack.begin(has_duplicates);
         let mut acked = board::Acked::default();
         self.board.acknowledge_to(cumulative + 1, &mut acked);
         for (from, to) in sack.gaps() {

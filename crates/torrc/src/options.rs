@@ -260,7 +260,7 @@ impl Options {
             return Err(("TestingTorNetwork", reason));
         }
         // A key is replaced a day before its end, whatever TestingSigningKeySlop says, and is to last as long again.
-        let lifetime_min_s = 2 * 24 * 3600;
+        let lifetime_min_s = 2 * DAY_S;
         if self.signing_key_lifetime_s < lifetime_min_s {
             let reason = format!("it is too short; set at least {lifetime_min_s} seconds");
             return Err(("SigningKeyLifetime", reason));

@@ -149,10 +149,7 @@ impl Bench<'_> {
         let transfers = self.downloads(circuits, content, sha256)?;
         match transfers.iter().all(|transfer| transfer.sha256_ok) {
             true => Ok(()),
-            false => Err(Error::Refused {
-                by: "a relay",
-                said: "a download for the table of costs came with wrong bytes".into(),
-            }),
+            false => Err(Error::Malformed { by: "a relay", sent: "bytes with the wrong SHA-256".into() }),
         }
     }
 

@@ -131,8 +131,9 @@ impl Circuits {
             }
             What::CreditIn { message, is_forward } | What::CreditOut { message, is_forward } => {
                 line.event = if matches!(what, What::CreditIn { .. }) { "in" } else { "out" };
-                (line.command, line.direction) = (Some(credit(message).to_owned()), direction(is_forward));
-                line.granted_cells = granted_cells(message);
+                let (name, granted_cells) = credit(message);
+                (line.command, line.direction) = (Some(name.to_owned()), direction(is_forward));
+                line.granted_cells = granted_cells;
             }
             What::DestroyOut { reason } => {
                 (line.event, line.command) = ("out", Some(Command::DESTROY.to_string()));
@@ -201,18 +202,11 @@ fn direction(is_forward: bool) -> Option<&'static str> {
     Some(if is_forward { "forward" } else { "backward" })
 }
 
-/// What a word of credit is called beside the commands of cells.
-fn credit(message: CreditMessage) -> &'static str {
+/// What a word of credit is called beside the commands of cells, and up to which cell it grants.
+fn credit(message: CreditMessage) -> (&'static str, Option<u64>) {
     match message {
-        CreditMessage::Granted { .. } => "credit",
-        CreditMessage::Asked => "credit asked",
-    }
-}
-
-fn granted_cells(message: CreditMessage) -> Option<u64> {
-    match message {
-        CreditMessage::Granted { cells } => Some(cells),
-        CreditMessage::Asked => None,
+        CreditMessage::Granted { cells } => ("credit", Some(cells)),
+        CreditMessage::Asked => ("credit asked", None),
     }
 }
 

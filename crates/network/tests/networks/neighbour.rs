@@ -7,14 +7,14 @@
 //! as fast as it can, and comes and goes. In which seconds it is there is what the attacker wants to know.
 
 use crate::upgraded::transport::find_each_other;
-use heddle_client::{CircuitNumber, ExchangeNumber, OnionProxy};
+use heddle_client::OnionProxy;
 use heddle_network::{Net, Plan, add_client, begin, build, download};
 use heddle_proto::cell::Command;
 use heddle_proto::credit::{CreditMessage, HopCredit};
 use heddle_proto::flow_control::FlowChoice;
 use heddle_relay::{CircuitLog, Happened, Relay, What};
 use heddle_seam::time::{Duration, Instant};
-use heddle_sim::{HostId, Wire};
+use heddle_sim::Wire;
 use heddle_transport::registry;
 use std::sync::{Arc, Mutex};
 
@@ -166,17 +166,13 @@ fn listen(control: Control, beside: Beside) -> (Heard, [usize; 2], Looked) {
     let mut looked: Looked = Default::default();
     for _ in 0..ROUNDS {
         look(&mut net, &mut looked[0]);
-        let busy = start(&mut net, beside, other);
+        let busy = begin(&mut net.sim, beside, other, download(1 << 40));
         look(&mut net, &mut looked[1]);
         net.sim.with(beside, 0, |proxy: &mut OnionProxy, now| proxy.end(now, busy));
     }
     drop(net);
     let heard = Arc::into_inner(heard).expect("the network is gone").into_inner();
     (heard.expect("nobody panics with it"), before, looked)
-}
-
-fn start(net: &mut Net, client: HostId, circuit: CircuitNumber) -> ExchangeNumber {
-    begin(&mut net.sim, client, circuit, download(1 << 40))
 }
 
 /// Lets queues settle, and then seconds pass that are looked at.
@@ -188,20 +184,19 @@ fn look(net: &mut Net, seconds: &mut Vec<Instant>) {
     }
 }
 
-/// What words said in a second in the mean, for each second in which there was one.
-fn means(words: &[Word], seconds: &[Instant]) -> Vec<f64> {
-    let mean = |begin: &Instant| {
-        let end = *begin + Duration::from_secs(1);
-        let of: Vec<f64> =
-            words.iter().filter(|(at, _)| (*begin..end).contains(at)).map(|(_, took_s)| *took_s).collect();
-        (!of.is_empty()).then(|| of.iter().sum::<f64>() / of.len() as f64)
+/// What the words of each second said.
+fn by_second(words: &[Word], seconds: &[Instant]) -> Vec<Vec<f64>> {
+    let within = |begin: &Instant| {
+        let second = *begin..*begin + Duration::from_secs(1);
+        words.iter().filter(|(at, _)| second.contains(at)).map(|(_, took_s)| *took_s).collect()
     };
-    seconds.iter().filter_map(mean).collect()
+    seconds.iter().map(within).collect()
 }
 
-/// The probability that a second with the other circuit has the greater mean.
-fn auc(words: &[Word], looked: &Looked) -> f64 {
-    let [without, with] = looked.each_ref().map(|seconds| means(words, seconds));
+/// The probability that a second with the other circuit has the greater mean; seconds without words are left out.
+fn auc([without, with]: &[Vec<Vec<f64>>; 2]) -> f64 {
+    let mean = |said: &Vec<f64>| (!said.is_empty()).then(|| said.iter().sum::<f64>() / said.len() as f64);
+    let [without, with] = [without, with].map(|seconds| seconds.iter().filter_map(mean).collect::<Vec<_>>());
     let pairs = with.iter().flat_map(|with| without.iter().map(move |without| with.total_cmp(without)));
     let wins = pairs.map(|order| match order {
         core::cmp::Ordering::Greater => 1.0,
@@ -219,10 +214,9 @@ struct Right {
 }
 
 fn right(words: &[Word], looked: &Looked) -> Right {
-    let within = |begin: &Instant, (at, _): &&Word| (*begin..*begin + Duration::from_secs(1)).contains(at);
-    let seconds = looked.iter().flatten();
-    let count: usize = seconds.map(|begin| words.iter().filter(|word| within(begin, word)).count()).sum();
-    Right { auc: auc(words, looked), words_per_s: count as f64 / (2 * ROUNDS * SECONDS) as f64 }
+    let said = looked.each_ref().map(|seconds| by_second(words, seconds));
+    let count: usize = said.iter().flatten().map(Vec::len).sum();
+    Right { auc: auc(&said), words_per_s: count as f64 / (2 * ROUNDS * SECONDS) as f64 }
 }
 
 /// By SENDMEs, and by words of credit where there are any.

@@ -181,4 +181,5 @@ fn finish(writer: Writer<'_>, peer: Peer, has_cookie: bool) {
 /// Room that a SACK leaves for questions and short answers to them.
 const BESIDE_SACK_BYTES: usize = 64;
 
+// Half of the shortest packet, which has 512 bytes, is left for gaps.
 const _: () = assert!(HEADER_LEN + sack::SACK_LEN + 4 * DUPLICATES_TOLD_MAX + BESIDE_SACK_BYTES <= 256);
