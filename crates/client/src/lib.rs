@@ -16,6 +16,6 @@ mod tests;
 
 pub use circuit::{Closed, Handshake, Hop, OriginCell, OriginCircuit, OriginError, OriginEvent};
 pub use exchange::{Destination, Exchange, ExchangeState, ExchangeStatus};
-pub use path::{Candidate, Directory, Guards, RelayName};
+pub use path::{Candidate, Directory, Guards, PathWanted, RelayName};
 pub use proxy::{CircuitNumber, ExchangeNumber, OnionProxy, ProxyEvent};
 pub use socks_proxy::{SocksEvent, SocksLanguage, SocksOptions, SocksProxy};

@@ -75,6 +75,16 @@ pub struct Path {
     pub ports: Vec<(u16, u16)>,
 }
 
+/// What a path is chosen for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PathWanted<'a> {
+    /// What its exit is to let out; `None` is any port.
+    pub port: Option<u16>,
+    pub flow_control: FlowChoice,
+    /// Relays that are not to be its exit.
+    pub not_exits: &'a [RsaId],
+}
+
 /// Why there is no path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoPath {
@@ -159,17 +169,18 @@ impl Directory {
         Ok(self.path(&relays.collect::<Result<Vec<_>, _>>()?, flow_control))
     }
 
-    /// A path of three relays whose exit lets `port` out, or any port.
+    /// A path of three relays.
     ///
     /// # Errors
     /// There are not relays enough.
     pub fn choose(
         &self,
-        (port, flow_control): (Option<u16>, FlowChoice),
+        wanted: PathWanted<'_>,
         guards: &mut Guards,
         now: Instant,
         rng: &mut Rng,
     ) -> Result<Path, NoPath> {
+        let PathWanted { port, flow_control, not_exits } = wanted;
         let lets_out = |relay: &Candidate| match port {
             Some(port) => allows(&relay.ports, port),
             None => !relay.ports.is_empty(),
@@ -180,7 +191,10 @@ impl Directory {
             [only] => Some(only.id),
             _ => None,
         };
-        let is_free = |relay: &Candidate| Some(relay.hop.target.rsa) != only_guard;
+        let is_free = |relay: &Candidate| {
+            let id = relay.hop.target.rsa;
+            Some(id) != only_guard && !not_exits.contains(&id)
+        };
         let exit = self
             .draw(Position::Exit, rng, |relay| lets_out(relay) && is_free(relay))
             .ok_or(NoPath::NoExit { port })?;
@@ -329,6 +343,8 @@ mod tests {
     use heddle_seam::rng::Seed;
 
     const NOW: Instant = Instant::ZERO;
+    const ANY: PathWanted<'static> =
+        PathWanted { port: None, flow_control: FlowChoice::Auto, not_exits: &[] };
 
     fn relay(number: u8, guard: bool, exit: bool, bandwidth: u32) -> Candidate {
         let target = Target {
@@ -363,7 +379,8 @@ mod tests {
         let mut rng = Seed::from_number(1).rng();
         let mut firsts = std::collections::BTreeSet::new();
         for _ in 0..500 {
-            let path = directory.choose((Some(443), FlowChoice::Auto), &mut guards, NOW, &mut rng).unwrap();
+            let path =
+                directory.choose(PathWanted { port: Some(443), ..ANY }, &mut guards, NOW, &mut rng).unwrap();
             let places: std::collections::BTreeSet<_> = path.names.iter().map(|name| place(name)).collect();
             assert_eq!(places.len(), 3);
             assert!(place(&path.names[0]) <= 3 && place(&path.names[2]) >= 3, "{:?}", path.names);
@@ -409,8 +426,7 @@ mod tests {
         let mut rng = Seed::from_number(3).rng();
         let mut exits = std::collections::BTreeSet::new();
         for _ in 0..200 {
-            let path =
-                directory.choose((None, FlowChoice::Auto), &mut Guards::default(), NOW, &mut rng).unwrap();
+            let path = directory.choose(ANY, &mut Guards::default(), NOW, &mut rng).unwrap();
             exits.insert(path.names[2].clone());
         }
         assert_eq!(exits.len(), 4);
@@ -421,7 +437,7 @@ mod tests {
         let directory = directory((1..=6).map(|n| relay(n, n < 5, n >= 5, 1)).collect());
         let (mut guards, mut rng) = (Guards::default(), Seed::from_number(4).rng());
         let mut first = |guards: &mut Guards, now| {
-            directory.choose((None, FlowChoice::Auto), guards, now, &mut rng).unwrap().hops[0].0.target.rsa
+            directory.choose(ANY, guards, now, &mut rng).unwrap().hops[0].0.target.rsa
         };
         let favourite = first(&mut guards, NOW);
         guards.on_down(favourite, NOW);
@@ -440,7 +456,7 @@ mod tests {
         let mut rng = Seed::from_number(5).rng();
         let mut choose = |relays, port| {
             directory(relays)
-                .choose((port, FlowChoice::Auto), &mut Guards::default(), NOW, &mut rng)
+                .choose(PathWanted { port, ..ANY }, &mut Guards::default(), NOW, &mut rng)
                 .unwrap_err()
         };
         assert_eq!(choose(vec![relay(1, true, false, 1)], None), NoPath::NoExit { port: None });

@@ -45,6 +45,8 @@ pub struct ExchangeNumber(pub u64);
 /// What a proxy tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProxyEvent {
+    /// The first of a circuit's hops is joined.
+    Begun(CircuitNumber),
     /// All hops are joined.
     Built(CircuitNumber),
     /// A circuit ended, other than by our wish.
@@ -261,6 +263,14 @@ impl OnionProxy {
         Ok(())
     }
 
+    /// Gives up the dial of a circuit's guard, if it has come to no channel: no circuit can begin over it.
+    pub(crate) fn give_up_dial(&mut self, number: CircuitNumber) {
+        let Some(socket) = self.circuits.get(&number).map(|circuit| circuit.guard) else { return };
+        if self.guards.get(&socket).is_some_and(|guard| !guard.open) {
+            self.end_channel(socket, ChannelError::TimedOut, Some(Output::Abort { socket }));
+        }
+    }
+
     /// Ends a circuit.
     pub fn close_circuit(&mut self, number: CircuitNumber) {
         let Some(circuit) = self.circuits.get_mut(&number) else { return };
@@ -447,7 +457,12 @@ impl OnionProxy {
             return self.event(ProxyEvent::Answered(number, event));
         }
         match event {
-            OriginEvent::Joined { .. } => self.grow(number),
+            OriginEvent::Joined { .. } => {
+                if self.circuit(number).is_some_and(|circuit| circuit.hops() == 1) {
+                    self.event(ProxyEvent::Begun(number));
+                }
+                self.grow(number);
+            }
             OriginEvent::Forwarding => self.event(ProxyEvent::Built(number)),
             OriginEvent::Truncated { .. } | OriginEvent::Measured { .. } | OriginEvent::Resolved { .. } => {}
             OriginEvent::Closed(why) => {

@@ -165,8 +165,9 @@ impl SocksProxy {
         let any = !events.is_empty();
         for event in events {
             match event {
+                ProxyEvent::Begun(number) => self.circuits.on_begun(number),
                 ProxyEvent::Built(number) => self.on_built(number),
-                ProxyEvent::CircuitClosed(number, why) => self.lose(number, &why.to_string()),
+                ProxyEvent::CircuitClosed(number, why) => self.lose_refused(number, &why.to_string()),
                 ProxyEvent::ChannelClosed(why) => self.lose_gone(&why.to_string()),
                 ProxyEvent::Answered(number, event) => self.on_stream_event(number, event),
                 // It makes no exchanges of its own.
@@ -195,8 +196,9 @@ impl SocksProxy {
             return;
         }
         self.tick_at = self.now + TICK;
-        self.expire_sessions();
         self.expire_circuits();
+        // Circuits that have lost their last stream by this end with the next tick, when that stream's END has left.
+        self.expire_sessions();
         self.measure_circuits();
     }
 

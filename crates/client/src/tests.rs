@@ -13,7 +13,7 @@ use heddle_proto::crypto::onionskin::{self, CongestionOffer, HandshakeType, Onio
 use heddle_proto::crypto::tor1::{Recognized, RelayLayer};
 use heddle_proto::ids::{Ed25519Id, RsaId};
 use heddle_seam::rng::{Rng, Seed};
-use heddle_seam::time::Instant;
+use heddle_seam::time::{Duration, Instant};
 
 const NOW: Instant = Instant::ZERO;
 const OFFER: Option<CongestionOffer> = Some(CongestionOffer { sendme_inc: 31 });
@@ -329,6 +329,15 @@ fn nothing_is_measured_while_hops_are_asked_to_forward() {
         flags: BeginFlags::default(),
     };
     assert_eq!(circuit.begin(&begin), Err(OriginError::State));
+    answer_forward(&mut circuit, &mut path);
+    assert_eq!((circuit.poll_event(), circuit.measure()), (Some(OriginEvent::Forwarding), Ok(())));
+    let more = path.send(0, RelayCommand::FORWARDED, None, &[1, 0]);
+    circuit.handle_cell(NOW, Command::RELAY, &more);
+    assert!(matches!(circuit.poll_event(), Some(OriginEvent::Closed(Closed::Misbehaved(_)))));
+}
+
+/// All hops allow a circuit's cells to be datagrams.
+fn answer_forward(circuit: &mut OriginCircuit, path: &mut Path) {
     for part in [Part::Pass, Part::Pass, Part::End] {
         let (hop, command, ..) = path.deliver(&circuit.poll_cell().unwrap());
         assert_eq!(command, RelayCommand::FORWARD);
@@ -337,9 +346,24 @@ fn nothing_is_measured_while_hops_are_asked_to_forward() {
         let body = path.send(hop, RelayCommand::FORWARDED, None, &answer);
         circuit.handle_cell(NOW, Command::RELAY, &body);
     }
-    assert_eq!((circuit.poll_event(), circuit.measure()), (Some(OriginEvent::Forwarding), Ok(())));
-    let more = path.send(0, RelayCommand::FORWARDED, None, &[1, 0]);
-    circuit.handle_cell(NOW, Command::RELAY, &more);
+}
+
+#[test]
+fn a_circuit_whose_datagrams_lead_nowhere_ends() {
+    let (mut circuit, mut path) = built(Handshake::Ntor, CC);
+    circuit.forward_datagrams().unwrap();
+    answer_forward(&mut circuit, &mut path);
+    assert_eq!(circuit.poll_event(), Some(OriginEvent::Forwarding));
+    let mut now = NOW;
+    while !circuit.is_closed() {
+        circuit.pump_session(now);
+        while circuit.poll_cell().is_some() {}
+        if !circuit.is_closed() {
+            now = circuit.session_timeout().expect("TCP tries again, or has given up").max(now);
+            circuit.handle_session_timeout(now);
+        }
+        assert!(now < NOW + Duration::from_secs(3600), "it tries for ever");
+    }
     assert!(matches!(circuit.poll_event(), Some(OriginEvent::Closed(Closed::Misbehaved(_)))));
 }
 

@@ -228,15 +228,19 @@ impl Consensus {
         self.relays.iter().map(|relay| relay.microdesc_digest).collect()
     }
 
-    /// Fills in what the microdescriptors say of the relays.
-    pub fn apply_microdescs(&mut self, microdescs: &Microdescs) {
+    /// Fills in what the microdescriptors say of the relays, and says whether all of them are known.
+    pub fn apply_microdescs(&mut self, microdescs: &Microdescs) -> bool {
+        let mut is_whole = true;
         for relay in &mut self.relays {
-            if let Some(microdesc) = microdescs.get(&relay.microdesc_digest) {
-                relay.ed25519_id = Some(microdesc.ed25519_id);
-                relay.ntor_onion_key = Some(microdesc.ntor_onion_key);
-                relay.exit_ports.clone_from(&microdesc.exit_ports);
-            }
+            let Some(microdesc) = microdescs.get(&relay.microdesc_digest) else {
+                is_whole = false;
+                continue;
+            };
+            relay.ed25519_id = Some(microdesc.ed25519_id);
+            relay.ntor_onion_key = Some(microdesc.ntor_onion_key);
+            relay.exit_ports.clone_from(&microdesc.exit_ports);
         }
+        is_whole
     }
 }
 

@@ -10,9 +10,12 @@ mod stock;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use heddle_dir::authority::DirAuthority;
+use heddle_dir::consensus::Consensus;
 use heddle_dir::consensus::client::{DirectoryClient, FetchError};
 use heddle_dir::descriptor::{Bandwidth, DescriptorOptions, sign_descriptor};
 use heddle_dir::files::Disk;
+use heddle_dir::http::{HttpError, Request};
 use heddle_dir::keys::{KeyOptions, OnionKeyLifetimes, RelayKeys};
 use heddle_dir::publish::{Listing, PostOutcome};
 use heddle_seam::rng::Rng;
@@ -100,11 +103,34 @@ fn it_is_followed_and_lists_our_relay() {
     assert!(consensus.contains(&keys.rsa_id(), &keys.ed25519_id()));
     assert!(!consensus.contains(&keys.rsa_id(), &[0; 32]));
 
-    // A restart needs no authority.
     let kept = consensus.clone();
+    gaps_are_filled(&scratch, &kept, authorities.clone(), &mut rng);
+
+    // A restart needs no authority.
     drop(authority);
     let restarted = restart(&mut rng);
     assert_eq!(restarted.consensus(), Some(&kept));
+}
+
+/// Microdescriptors that were lost from the disk are asked for without a newer consensus, again when that failed, and
+/// kept.
+fn gaps_are_filled(scratch: &Scratch, whole: &Arc<Consensus>, authorities: Vec<DirAuthority>, rng: &mut Rng) {
+    std::fs::remove_file(scratch.path().join("cached-microdescs")).unwrap();
+    // Ten seconds before the next consensus.
+    let at = whole.valid_after_unix_s;
+    let mut client = DirectoryClient::new(Arc::new(Disk), scratch.path(), authorities, at, rng);
+    assert!(client.consensus().unwrap().relays.iter().all(|relay| relay.ed25519_id.is_none()));
+    let asks = |ask: &Request| ask.bytes.starts_with(b"GET /tor/micro/d/");
+    let first = client.poll(Instant::ZERO, at, rng).unwrap().expect("they are missing");
+    assert!(asks(&first), "{}", String::from_utf8_lossy(&first.bytes));
+    let failed = client.on_answer(Instant::ZERO, at, Err(HttpError::TimedOut), rng);
+    assert!(matches!(failed, Some(Ok(()))) && client.poll(Instant::ZERO, at, rng).unwrap().is_none());
+    let second = client.poll(Instant::ZERO, at + 8, rng).unwrap().expect("they are asked for again");
+    assert!(asks(&second), "{}", String::from_utf8_lossy(&second.bytes));
+    let answer = exchange(second.to, &second.bytes, second.body_bytes_max);
+    let filled = client.on_answer(Instant::ZERO, at + 8, answer, rng);
+    assert!(matches!(filled, Some(Ok(()))), "{filled:?}");
+    assert_eq!(client.consensus(), Some(whole));
 }
 
 /// One round of fetches, whenever the next is due.

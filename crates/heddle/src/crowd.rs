@@ -142,7 +142,10 @@ impl CrowdNode {
                 ProxyEvent::Built(_) => self.built += 1,
                 ProxyEvent::CircuitClosed(_, why) => self.tell(News::Failed(why.to_string())),
                 ProxyEvent::ChannelClosed(why) => self.tell(News::Failed(why.to_string())),
-                ProxyEvent::Connected(_) | ProxyEvent::Ended(..) | ProxyEvent::Answered(..) => {}
+                ProxyEvent::Begun(_)
+                | ProxyEvent::Connected(_)
+                | ProxyEvent::Ended(..)
+                | ProxyEvent::Answered(..) => {}
             }
         }
         if self.built > before {

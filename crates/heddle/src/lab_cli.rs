@@ -208,7 +208,7 @@ struct FidelityArgs {
     /// Plans' names, or TOML files.
     #[arg(required = true, value_name = "PLAN")]
     plans: Vec<String>,
-    /// Only these arms, separated by commas; stock Tor is not in virtual time.
+    /// Only these arms, separated by commas; in virtual time a model stands for stock Tor.
     #[arg(long, value_name = "ARM", value_delimiter = ',')]
     arms: Vec<String>,
     /// Only this phase of the plans' networks; may be given several times. Default: all.

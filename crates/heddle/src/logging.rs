@@ -4,7 +4,7 @@ use crate::torrc::{Log, LogTarget, Severity};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use time::OffsetDateTime;
 use time::macros::format_description;
@@ -40,17 +40,23 @@ pub fn start(lines: &[Log]) -> Result<(), String> {
     Ok(())
 }
 
-/// Opens the log files anew, after somebody moved them away.
-pub(crate) fn reopen() {
-    let Some(logger) = LOGGER.get() else { return };
+/// Opens the log files anew, after somebody moved them away, and says which it could not: there what was open goes on.
+pub(crate) fn reopen() -> Vec<String> {
+    let mut failures = Vec::new();
+    let Some(logger) = LOGGER.get() else { return failures };
     for sink in logger.sinks.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
         if let Sunk::File(path, file) = &mut sink.output {
             match append(path) {
                 Ok(new) => *file = new,
-                Err(error) => eprintln!("heddle: {} cannot be opened: {error}", path.display()),
+                Err(error) => failures.push(cannot_be_opened(path, &error)),
             }
         }
     }
+    failures
+}
+
+fn cannot_be_opened(path: &Path, error: &io::Error) -> String {
+    format!("the log file {} cannot be opened: {error}; check the Log line", path.display())
 }
 
 fn open(line: &Log) -> Result<Sink, String> {
@@ -59,16 +65,14 @@ fn open(line: &Log) -> Result<Sink, String> {
         // Under systemd, standard error is the system's log.
         LogTarget::Stderr | LogTarget::Syslog => Sunk::Stderr,
         LogTarget::File(path) => {
-            let file = append(path).map_err(|error| {
-                format!("the log file {} cannot be opened: {error}; check the Log line", path.display())
-            })?;
+            let file = append(path).map_err(|error| cannot_be_opened(path, &error))?;
             Sunk::File(path.clone(), file)
         }
     };
     Ok(Sink { min: line.min, max: line.max, output })
 }
 
-fn append(path: &PathBuf) -> io::Result<File> {
+fn append(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(0o640).open(path)
 }
 

@@ -237,7 +237,8 @@ fn each_line(
     lasts: Option<Duration>,
     each: &mut dyn FnMut(&str) -> io::Result<bool>,
 ) -> Result<(), Box<dyn Error>> {
-    let until = lasts.map(|lasts| Instant::now() + lasts);
+    // What is too far away to be told never comes.
+    let until = lasts.and_then(|lasts| Instant::now().checked_add(lasts));
     let lines = relay.into_lines()?;
     loop {
         let next = match until {
@@ -252,7 +253,8 @@ fn each_line(
         if let Some(why) = line.strip_prefix("ended\t").and_then(|rest| rest.split_once('\t')) {
             return Err(why.1.to_owned().into());
         }
-        if !each(&line)? {
+        // Where lines come faster than they are taken there is always a next one.
+        if !each(&line)? || until.is_some_and(|until| until <= Instant::now()) {
             return Ok(());
         }
     }

@@ -201,6 +201,26 @@ fn observers_are_loaded_replaced_and_stopped_without_a_trace() {
     assert!(relay.refusal(&["watch", "shards", "--every", "1s", "--with", "mine"]).contains("no observer"));
 }
 
+/// Watches that end at once leave looks behind, which shards work at one after the other.
+#[test]
+fn whoever_changes_his_mind_a_thousand_times_keeps_nobody_waiting() {
+    let relay = Relay::start();
+    let mut fickle = relay.connect();
+    for id in 0..1_000 {
+        let begun = answer(&mut fickle, "watch shards every 1000000\n");
+        assert!(begun[0].starts_with(&format!("watching\t{id}\t")), "{begun:?}");
+        answer(&mut fickle, &format!("unwatch {id}\n"));
+    }
+    for id in 1_000..2_000 {
+        answer(&mut fickle, "watch lanes at before-push\n");
+        answer(&mut fickle, &format!("unwatch {id}\n"));
+    }
+    let mut other = relay.connect();
+    answer(&mut other, "watch shards every 1000000\n");
+    lines_until(&mut other, |line| line.starts_with("row\t2000\t"));
+    assert!(relay.told(&["list"]).contains("watch\t2000\t"));
+}
+
 #[test]
 fn whoever_asks_amiss_is_told_so_in_a_sentence() {
     let relay = Relay::start();

@@ -265,6 +265,15 @@ pub(crate) trait Testbed {
     /// Lets attackers act, or has them wait.
     fn let_attack(&mut self, on: bool) -> Result<()>;
 
+    /// A phase is measured from now on, or no more: a backend that may be late tells apart how late it is then.
+    ///
+    /// # Errors
+    ///
+    /// When it does not work any more.
+    fn measuring(&mut self, _on: bool) -> Result<()> {
+        Ok(())
+    }
+
     /// Keeps what is sent on the wire between two hosts from now on, until [`watched`](Self::watched) takes it. Of one
     /// wire at a time.
     fn watch(&mut self, one: &str, other: &str) -> Result<()>;

@@ -216,6 +216,11 @@ impl Emulation {
         self.packet_threads.let_attack(on).map_err(Error::io("emulating"))
     }
 
+    /// Somebody measures from now on, or no more: what is late then is told apart.
+    pub(crate) fn measuring(&self, on: bool) -> Result<()> {
+        self.packet_threads.measuring(on).map_err(Error::io("emulating"))
+    }
+
     /// Keeps what is sent on the wire between two hosts from now on, until [`watched`](Self::watched) takes it. Of one
     /// wire at a time.
     pub(crate) fn watch(&self, one: &str, other: &str) -> Result<()> {
@@ -278,6 +283,9 @@ impl Emulation {
             waking: tally.waking.all().times(),
             by_second: [&tally.lateness, &tally.unattended, &tally.waking]
                 .map(|times| times.p99s().times())
+                .into(),
+            measured: [&tally.lateness, &tally.unattended, &tally.waking]
+                .map(|times| times.measured_p99s().times())
                 .into(),
             oversleeping: tally.oversleeping.times(),
             giving: tally.giving.times(),

@@ -15,4 +15,4 @@ pub use judgement::{Judgement, Outcome};
 pub use samples::{RunSamples, Series};
 pub use stored::{Results, Stored};
 pub use summary::{Invocation, Measurement, Repetition, Summary, Try};
-pub(crate) use summary::{NOT_COMPLETED, was_extended};
+pub(crate) use summary::{NOT_COMPLETED, OUT_OF_TIME, was_extended};

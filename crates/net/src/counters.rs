@@ -53,6 +53,10 @@ pub struct Counters {
     pub stack_sends: u64,
     /// Packets that stacks took (not calls).
     pub stack_packets_sent: u64,
+    /// Of [`Counters::recv_bytes`], those of sockets on stacks, whose packets had come in datagrams.
+    pub stack_recv_bytes: u64,
+    /// Of [`Counters::send_bytes`], those of sockets on stacks, whose packets leave in datagrams.
+    pub stack_send_bytes: u64,
     /// Packets that a stack did not take (not calls).
     pub stack_packets_lost: u64,
     /// Sockets opened, by us or by peers (not calls).

@@ -51,8 +51,8 @@ struct Mailbox<L: Language> {
     wake: OwnedFd,
 }
 
-/// What waits for a loop. Its inputs are bounded by those who send: controls by [`CONTROLS_MAX`],
-/// answers by the questions that the node has under way, messages of shards by their credits.
+/// What waits for a loop. Its inputs are bounded by those who send: controls by [`CONTROLS_MAX`] and the few that must
+/// be heard, answers by the questions that the node has under way, messages of shards by their credits.
 pub(crate) struct Mail<L: Language> {
     pub inputs: VecDeque<Input<L>>,
     pub handed: VecDeque<Handed>,
@@ -133,6 +133,12 @@ impl<L: Language> LoopHandle<L> {
         mail.controls += 1;
         self.post(mail, Input::Control(control));
         Ok(())
+    }
+
+    /// Hands the node an [`Input::Control`], however many wait: for what is said once or twice in a program's life and
+    /// must not be lost.
+    pub fn must_hear(&self, control: L::Control) {
+        self.post(self.mail(), Input::Control(control));
     }
 
     /// Ends the loop: the node is not called again, and what is pending on closed sockets is sent
@@ -270,7 +276,8 @@ mod tests {
             handle.control(()).unwrap();
         }
         assert_eq!(handle.control(()), Err(NotTaken::Full));
-        assert_eq!(handle.take().inputs.len(), CONTROLS_MAX);
+        handle.must_hear(());
+        assert_eq!(handle.take().inputs.len(), CONTROLS_MAX + 1);
         handle.control(()).unwrap();
         handle.close();
         assert_eq!(handle.control(()), Err(NotTaken::Stopped));

@@ -160,17 +160,19 @@ impl Stack {
         self.helper.as_ref().map(|helper| helper.socket.as_fd())
     }
 
-    /// Asks the helper for sockets, which [`Self::take_sockets`] gets. False when it is gone.
+    /// Asks the helper for sockets, which [`Self::take_sockets`] gets. False when it is gone, or cannot be asked now.
     pub(crate) fn ask_for_sockets(&mut self, count: usize) -> bool {
         let count = u8::try_from(count.min(PARCEL_SOCKETS_MAX)).unwrap_or(0);
         let asked = self.helper.as_ref().map(|helper| handover::ask(&helper.socket, count));
         match asked {
             Some(Ok(())) => true,
+            // Memory is short, which passes.
+            Some(Err(error)) if matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::ENOMEM)) => false,
+            None => false,
             Some(Err(_)) => {
                 self.lose_helper();
                 false
             }
-            None => false,
         }
     }
 

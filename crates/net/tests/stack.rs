@@ -544,6 +544,9 @@ fn a_plain_device_takes_packets_one_by_one(stacks: [Stack; 2]) {
     assert!(counters.stack_packets_received < counters.stack_recvs);
     assert_eq!((counters.stack_packets_sent, counters.stack_packets_lost), (counters.stack_sends, 0));
     assert_eq!(ends.longest, STACK.packet_bytes_max.into());
+    let on_stacks = (counters.stack_recv_bytes, counters.stack_send_bytes);
+    assert_eq!(on_stacks, (counters.recv_bytes, counters.send_bytes), "there are no others");
+    assert!(on_stacks.1 >= 2 * 4 * 1_000_000);
 }
 
 /// Packets are as long as over a plain device, and as many, but for acknowledgements.

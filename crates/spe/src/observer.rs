@@ -27,7 +27,8 @@ use crate::request::MODULE_BYTES_MAX;
 
 /// How many numbers one look may record.
 pub const RECORD_MAX: usize = 64;
-/// What one look may cost, in instructions more or less: well below 10 ms in a program that is built for release.
+/// What one look may cost, in instructions more or less: well below 10 ms in a program that is built for release. What
+/// a call sets to zero is not charged, and bounded by how much calls may keep.
 pub const FUEL_MAX: u64 = 200_000;
 /// How much memory an observer may have: one mebibyte.
 const MEMORY_BYTES_MAX: usize = 1 << 20;
@@ -35,8 +36,9 @@ const MEMORY_BYTES_MAX: usize = 1 << 20;
 const TABLE_MAX: usize = 1_024;
 /// How deep its calls may go.
 const RECURSION_MAX: usize = 64;
-/// How much its calls may keep: 64 KiB, and twice that while they grow.
-const STACK_BYTES_MAX: usize = 64 << 10;
+/// How much its calls may keep: 8 KiB, and twice that while they grow. A call sets all its locals to zero at no charge,
+/// so that a look of calls alone costs some ten times what other instructions do.
+const STACK_BYTES_MAX: usize = 8 << 10;
 
 /// A module that was loaded, with its memory.
 pub struct Observer {

@@ -172,6 +172,8 @@ impl Endpoint for EspEndpoint {
     fn open(&mut self, now: Instant, options: ConnectionOptions) -> ConnId {
         let key = self.begin(now, options);
         self.after(now, key);
+        // A control stream takes a socket that flows may have counted on.
+        self.tell_room(now);
         key.conn()
     }
 

@@ -148,6 +148,10 @@ impl OriginCircuit {
             layers.iter().for_each(|layer| layer.forward(&mut body));
             self.out.push_back(OriginCell { command: Command::DATAGRAM, body });
         }
+        // TCP finds that it has tried often enough when it is asked for what leaves.
+        if let Err(fault) = self.check_session() {
+            self.end_for(fault);
+        }
     }
 
     /// When [`OriginCircuit::handle_session_timeout`] is to be called, if cells do not wait for the channel anyway.

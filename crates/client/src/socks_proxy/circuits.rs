@@ -2,12 +2,13 @@
 //!
 //! 1. One is built ahead, as soon as the network is known.
 //! 2. The first request that takes it gives it its isolation; only requests with the same come after.
-//! 3. After [`SocksOptions::dirty_max`](super::SocksOptions::dirty_max) it takes no new streams, and ends with its
-//!    last.
+//! 3. After [`SocksOptions::dirty_max`](super::SocksOptions::dirty_max), or when its exit has failed a stream, it takes
+//!    no new ones, and ends with its last.
 //! 4. One that cannot be built is tried anew over another path, later each time.
 
 use super::{SocksEvent, SocksProxy};
-use crate::path::{NoPath, Path, allows};
+use crate::circuit::{Handshake, Hop};
+use crate::path::{NoPath, Path, PathWanted, allows};
 use crate::proxy::CircuitNumber;
 use crate::socks::Isolation;
 use heddle_proto::cell::measure::Measured;
@@ -45,15 +46,30 @@ struct Entry {
     names: Vec<String>,
     ports: Vec<(u16, u16)>,
     guard: Option<RsaId>,
+    exit: Option<RsaId>,
     /// Whose requests it takes; `None` until the first.
     isolation: Option<Option<Isolation>>,
     begun_at: Instant,
+    /// Whether its guard has answered.
+    is_begun: bool,
     built: bool,
     used_at: Option<Instant>,
+    /// Whether it takes no new streams, however young it is.
+    is_retired: bool,
     /// Sessions by their streams; at most [`STREAMS_MAX`].
     streams: BTreeMap<StreamId, SocketId>,
     /// Sessions that are not read because the circuit takes nothing; each at most once.
     held: VecDeque<SocketId>,
+}
+
+/// What a request needs of a circuit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Needs<'a> {
+    pub isolation: &'a Option<Isolation>,
+    /// The port that its exit has to let out.
+    pub port: Option<u16>,
+    /// Exits that have refused it.
+    pub not_exits: &'a [RsaId],
 }
 
 /// Where a request may go.
@@ -69,7 +85,7 @@ pub(super) enum Place {
 
 impl Entry {
     fn is_young(&self, now: Instant, dirty_max: Duration) -> bool {
-        self.used_at.is_none_or(|used_at| now.since(used_at) < dirty_max)
+        !self.is_retired && self.used_at.is_none_or(|used_at| now.since(used_at) < dirty_max)
     }
 }
 
@@ -90,6 +106,25 @@ impl Circuits {
         let Some(entry) = self.open.get_mut(&number) else { return };
         if let Some(session) = entry.streams.remove(&stream) {
             entry.held.retain(|held| *held != session);
+        }
+    }
+
+    /// Who a circuit's exit is.
+    pub fn exit(&self, number: CircuitNumber) -> Option<RsaId> {
+        self.open.get(&number)?.exit
+    }
+
+    /// A circuit's guard has answered.
+    pub fn on_begun(&mut self, number: CircuitNumber) {
+        if let Some(entry) = self.open.get_mut(&number) {
+            entry.is_begun = true;
+        }
+    }
+
+    /// A circuit takes no new streams, because its exit has failed one.
+    pub fn retire(&mut self, number: CircuitNumber) {
+        if let Some(entry) = self.open.get_mut(&number) {
+            entry.is_retired = true;
         }
     }
 
@@ -115,26 +150,24 @@ impl Circuits {
 }
 
 impl SocksProxy {
-    /// A place for a request to that port; a circuit is begun for it if there is none.
-    pub(super) fn place(&mut self, isolation: &Option<Isolation>, port: Option<u16>) -> Place {
+    /// A place for a request; a circuit is begun for it if there is none.
+    pub(super) fn place(&mut self, needs: Needs<'_>) -> Place {
+        let Needs { isolation, port, not_exits } = needs;
         let (now, dirty_max) = (self.now, self.options.dirty_max);
         let is_given = self.options.path.is_some();
         let fits = |entry: &Entry| {
             let allowed = is_given || port.is_none_or(|port| allows(&entry.ports, port));
-            allowed && entry.is_young(now, dirty_max) && entry.streams.len() < STREAMS_MAX
+            let is_refused = entry.exit.is_some_and(|exit| not_exits.contains(&exit));
+            let is_free = entry.isolation.as_ref().is_none_or(|claim| claim == isolation);
+            let has_room = entry.streams.len() < STREAMS_MAX;
+            allowed && !is_refused && is_free && has_room && entry.is_young(now, dirty_max)
         };
-        let of = |claim: Option<&Option<Isolation>>| {
-            let mut fitting = self.circuits.open.iter();
-            // Those that are built come first, and of these the oldest.
-            let first = fitting
-                .clone()
-                .find(|(_, entry)| entry.built && entry.isolation.as_ref() == claim && fits(entry));
-            first.or_else(|| fitting.find(|(_, entry)| entry.isolation.as_ref() == claim && fits(entry)))
-        };
-        let found = of(Some(isolation)).or_else(|| of(None)).map(|(number, _)| *number);
-        let number = match found {
+        // Those that are built come first, of these those of the same isolation, and of these the oldest.
+        let fitting = self.circuits.open.iter().filter(|(_, entry)| fits(entry));
+        let found = fitting.min_by_key(|(_, entry)| (!entry.built, entry.isolation.is_none()));
+        let number = match found.map(|(number, _)| *number) {
             Some(number) => number,
-            None => match self.build(port) {
+            None => match self.build(port, not_exits) {
                 Ok(Some(number)) => number,
                 Ok(None) => return Place::Later,
                 Err(_) => return Place::Nowhere,
@@ -146,32 +179,40 @@ impl SocksProxy {
     }
 
     /// Begins a circuit. `None` while there are too many, too many failed, or the network is not known.
-    fn build(&mut self, port: Option<u16>) -> Result<Option<CircuitNumber>, NoPath> {
+    fn build(&mut self, port: Option<u16>, not_exits: &[RsaId]) -> Result<Option<CircuitNumber>, NoPath> {
         if self.now < self.circuits.build_at || !self.has_place() {
             return Ok(None);
         }
         let Some(directory) = &self.directory else { return Ok(None) };
         let flow_control = self.options.flow_control;
+        let is_first_try = not_exits.is_empty();
         let chosen = match &self.options.path {
             Some(names) => directory.given(names, flow_control),
-            None => directory.choose((port, flow_control), &mut self.guards, self.now, &mut self.rng),
+            None => {
+                let wanted = PathWanted { port, flow_control, not_exits };
+                directory.choose(wanted, &mut self.guards, self.now, &mut self.rng)
+            }
         };
         let Path { hops, names, ports } = chosen.inspect_err(|why| {
-            if self.circuits.told.as_ref() != Some(why) {
+            if is_first_try && self.circuits.told.as_ref() != Some(why) {
                 self.circuits.told = Some(why.clone());
                 self.outputs.push_back(super::Output::Event(SocksEvent::NoPath { why: why.to_string() }));
             }
         })?;
-        let guard = hops.first().map(|(hop, _)| hop.target.rsa);
+        let relay = |hop: Option<&(Hop, Handshake)>| hop.map(|(hop, _)| hop.target.rsa);
+        let (guard, exit) = (relay(hops.first()), relay(hops.last()));
         let Some(number) = self.proxy.build(hops) else { return Ok(None) };
         let entry = Entry {
             names,
             ports,
             guard,
+            exit,
             isolation: None,
             begun_at: self.now,
+            is_begun: false,
             built: false,
             used_at: None,
+            is_retired: false,
             streams: BTreeMap::new(),
             held: VecDeque::new(),
         };
@@ -195,7 +236,7 @@ impl SocksProxy {
         let is_full = self.circuits.open.len() >= self.options.circuits_max;
         if !is_full && self.circuits.open.values().all(|entry| entry.isolation.is_some()) {
             // Why there is none was told.
-            let _ = self.build(None);
+            let _ = self.build(None, &[]);
         }
     }
 
@@ -248,6 +289,35 @@ impl SocksProxy {
         }
     }
 
+    /// A relay ended a circuit. Where that is a guard that has not even begun it, another guard is tried for a while.
+    pub(super) fn lose_refused(&mut self, number: CircuitNumber, why: &str) {
+        let entry = self.circuits.open.get(&number).filter(|entry| !entry.is_begun);
+        if let Some(guard) = entry.and_then(|entry| entry.guard) {
+            self.guards.on_down(guard, self.now);
+        }
+        self.lose(number, why);
+    }
+
+    /// A circuit is not built in time. A guard that has not answered is left alone for a while.
+    fn lose_late(&mut self, number: CircuitNumber) {
+        let Some(entry) = self.circuits.open.get(&number) else { return };
+        let joined = self.proxy.circuit(number).map_or(0, |circuit| circuit.hops());
+        let why = match entry.names.get(joined) {
+            Some(relay) => format!("{relay} did not answer in time"),
+            None if self.options.forward_datagrams => {
+                "not all of its relays have allowed datagrams, for which they need HeddleForwardDatagrams 1"
+                    .to_owned()
+            }
+            None => "it was not built in time".to_owned(),
+        };
+        if let Some(guard) = entry.guard.filter(|_| !entry.is_begun) {
+            self.guards.on_down(guard, self.now);
+            self.proxy.give_up_dial(number);
+        }
+        self.proxy.close_circuit(number);
+        self.lose(number, &why);
+    }
+
     /// A circuit is over, and its streams with it.
     pub(super) fn lose(&mut self, number: CircuitNumber, why: &str) {
         let Some(entry) = self.circuits.open.remove(&number) else { return };
@@ -285,8 +355,7 @@ impl SocksProxy {
         };
         let (late, old) = (numbers(&is_late), numbers(&is_old));
         for number in late {
-            self.proxy.close_circuit(number);
-            self.lose(number, "it was not built in time");
+            self.lose_late(number);
         }
         for number in old {
             self.end_circuit(number);

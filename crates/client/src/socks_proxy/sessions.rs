@@ -1,7 +1,7 @@
 //! Sessions of programs, each a connection to the SOCKS port.
 
 use super::SocksProxy;
-use super::circuits::Place;
+use super::circuits::{Needs, Place};
 use crate::circuit::OriginError;
 use crate::exchange::Destination;
 use crate::proxy::CircuitNumber;
@@ -10,6 +10,7 @@ use core::net::IpAddr;
 use core::num::NonZeroU16;
 use heddle_proto::cell::relay::StreamId;
 use heddle_proto::cell::stream::{Answer, Begin, BeginFlags, EndReason, Host, HostName, Resolve, Resolved};
+use heddle_proto::ids::RsaId;
 use heddle_seam::node::{Output, SocketId};
 use heddle_seam::time::{Duration, Instant};
 
@@ -17,6 +18,8 @@ use heddle_seam::time::{Duration, Instant};
 const DIALOGUE_MAX: Duration = Duration::from_secs(30);
 /// How long a request may take to be answered (stock Tor's `SocksTimeout`).
 const ANSWER_MAX: Duration = Duration::from_secs(120);
+/// How long an exit may take to answer, where another circuit can be tried.
+const TRY_MAX: Duration = Duration::from_secs(15);
 /// Over how many circuits a stream is tried.
 const TRIES_MAX: u32 = 3;
 /// Cells of a circuit that may wait for its channel before a stream more is begun there.
@@ -31,7 +34,7 @@ pub(super) struct Session {
     /// Bytes that the connection takes now.
     credit: usize,
     is_read: bool,
-    /// When what is waited for is given up; `None` of an open stream.
+    /// When what is waited for is given up; `None` of a stream that the far end has opened.
     ends: Option<Instant>,
 }
 
@@ -51,9 +54,18 @@ enum State {
 struct Pending {
     request: SocksRequest,
     tries: u32,
+    /// When it was sent last.
+    asked_at: Instant,
+    /// The exits that have refused it, at most [`TRIES_MAX`], and how the last of them did.
+    refused: Vec<RsaId>,
+    refusal: Reply,
 }
 
 impl Pending {
+    fn new(request: SocksRequest, now: Instant) -> Self {
+        Pending { request, tries: 0, asked_at: now, refused: Vec::new(), refusal: Reply::GENERAL_FAILURE }
+    }
+
     /// The port that an exit has to let out.
     fn port(&self) -> Option<u16> {
         Some(self.request.port).filter(|_| self.request.command == SocksCommand::Connect)
@@ -121,7 +133,7 @@ impl SocksProxy {
                     self.ready.insert(socket);
                 }
                 Ok(Progress::Asked(request)) => {
-                    session.state = State::Waiting(Pending { request, tries: 0 });
+                    session.state = State::Waiting(Pending::new(request, self.now));
                     session.ends = Some(self.now + ANSWER_MAX);
                     self.wait_for_circuit(socket);
                     self.set_read(socket, false);
@@ -218,10 +230,15 @@ impl SocksProxy {
                 Some(State::Waiting(pending)) => pending.clone(),
                 _ => continue,
             };
-            match self.place(&pending.request.isolation, pending.port()) {
+            let needs = Needs {
+                isolation: &pending.request.isolation,
+                port: pending.port(),
+                not_exits: &pending.refused,
+            };
+            match self.place(needs) {
                 Place::At(number) => self.attach(socket, number, pending),
                 Place::Later => self.waiting.push_back(socket),
-                Place::Nowhere => self.fail(socket, Reply::GENERAL_FAILURE),
+                Place::Nowhere => self.fail(socket, pending.refusal),
             }
         }
         self.build_ahead();
@@ -248,17 +265,17 @@ impl SocksProxy {
         self.circuits.add_stream(number, stream, socket, self.now);
         let is_told = self.options.optimistic && pending.request.command == SocksCommand::Connect;
         let Some(session) = self.sessions.get_mut(&socket) else { return };
-        session.state = State::Asked(Pending { tries: pending.tries + 1, ..pending }, number, stream);
+        let pending = Pending { tries: pending.tries + 1, asked_at: self.now, ..pending };
+        session.state = State::Asked(pending, number, stream);
         if is_told {
             self.open(socket, number, stream);
         }
     }
 
-    /// Tells the program that its stream is open, and reads from it.
+    /// Tells the program that its stream is open, and reads from it. Until the far end says so too it may be given up.
     fn open(&mut self, socket: SocketId, number: CircuitNumber, stream: StreamId) {
         let Some(session) = self.sessions.get_mut(&socket) else { return };
         session.state = State::Open(number, stream);
-        session.ends = None;
         session.says.extend(Reply::SUCCEEDED.encode(&Bound::Nothing));
         self.ready.insert(socket);
         self.set_read(socket, true);
@@ -266,7 +283,9 @@ impl SocksProxy {
 
     pub(super) fn on_stream_open(&mut self, number: CircuitNumber, stream: StreamId) {
         let Some(socket) = self.circuits.session(number, stream) else { return };
-        if matches!(self.sessions.get(&socket).map(|it| &it.state), Some(State::Asked(..))) {
+        let Some(session) = self.sessions.get_mut(&socket) else { return };
+        session.ends = None;
+        if matches!(session.state, State::Asked(..)) {
             self.open(socket, number, stream);
         }
     }
@@ -277,13 +296,18 @@ impl SocksProxy {
         let Some(session) = self.sessions.get_mut(&socket) else { return };
         match &session.state {
             State::Asked(pending, ..) => {
-                let pending = pending.clone();
+                let mut pending = pending.clone();
                 self.remove_stream(number, stream);
-                let elsewhere = self.options.path.is_none() && is_of_the_exit(reason);
-                match elsewhere && pending.tries < TRIES_MAX {
-                    true => self.wait_again(socket, pending),
-                    false => self.fail(socket, Reply::of_end(reason)),
+                pending.refusal = Reply::of_end(reason);
+                if self.options.path.is_some() || !is_of_the_exit(reason) {
+                    return self.fail(socket, pending.refusal);
                 }
+                pending.refused.extend(self.circuits.exit(number));
+                // A policy says something of one address, all else of the exit.
+                if reason != EndReason::EXITPOLICY {
+                    self.circuits.retire(number);
+                }
+                self.try_again(socket, pending);
             }
             // What came before is sent first.
             _ => {
@@ -293,7 +317,11 @@ impl SocksProxy {
         }
     }
 
-    fn wait_again(&mut self, socket: SocketId, pending: Pending) {
+    /// A request waits for another circuit, unless it has had its tries.
+    fn try_again(&mut self, socket: SocketId, pending: Pending) {
+        if pending.tries >= TRIES_MAX {
+            return self.fail(socket, pending.refusal);
+        }
         if let Some(session) = self.sessions.get_mut(&socket) {
             session.state = State::Waiting(pending);
             self.wait_for_circuit(socket);
@@ -303,11 +331,10 @@ impl SocksProxy {
     /// A session's circuit is over. What the program was promised cannot be kept, and it should know.
     pub(super) fn on_circuit_lost(&mut self, socket: SocketId) {
         match self.sessions.get(&socket).map(|session| &session.state) {
-            Some(State::Asked(pending, ..)) if pending.tries < TRIES_MAX => {
+            Some(State::Asked(pending, ..)) => {
                 let pending = pending.clone();
-                self.wait_again(socket, pending);
+                self.try_again(socket, pending);
             }
-            Some(State::Asked(..)) => self.fail(socket, Reply::GENERAL_FAILURE),
             Some(_) => self.abort(socket),
             None => {}
         }
@@ -392,9 +419,10 @@ impl SocksProxy {
         self.circuits.held().filter_map(due).min()
     }
 
-    /// Gives up what took too long.
+    /// Gives up what took too long. The circuit of an exit that has not answered takes no new streams.
     pub(super) fn expire_sessions(&mut self) {
         let now = self.now;
+        self.try_unanswered_again();
         let late = self.sessions.iter().filter(|(_, session)| session.ends.is_some_and(|ends| ends <= now));
         for socket in late.map(|(socket, _)| *socket).collect::<Vec<_>>() {
             match self.sessions.get(&socket).map(|session| &session.state) {
@@ -404,11 +432,36 @@ impl SocksProxy {
                 }
                 Some(State::Asked(_, number, stream)) => {
                     let (number, stream) = (*number, *stream);
+                    self.circuits.retire(number);
                     self.drop_stream(number, stream);
                     self.fail(socket, Reply::TTL_EXPIRED);
                 }
+                Some(State::Open(number, _)) => {
+                    self.circuits.retire(*number);
+                    self.abort(socket);
+                }
                 _ => self.abort(socket),
             }
+        }
+    }
+
+    /// Requests that an exit has not answered for long are tried over another circuit, where paths are chosen.
+    fn try_unanswered_again(&mut self) {
+        if self.options.path.is_some() {
+            return;
+        }
+        let is_late =
+            |pending: &Pending| pending.tries < TRIES_MAX && self.now.since(pending.asked_at) >= TRY_MAX;
+        let late = |(socket, session): (&SocketId, &Session)| match &session.state {
+            State::Asked(pending, number, stream) if is_late(pending) => {
+                Some((*socket, pending.clone(), *number, *stream))
+            }
+            _ => None,
+        };
+        for (socket, pending, number, stream) in self.sessions.iter().filter_map(late).collect::<Vec<_>>() {
+            self.circuits.retire(number);
+            self.drop_stream(number, stream);
+            self.try_again(socket, pending);
         }
     }
 }

@@ -1,9 +1,12 @@
-//! A proxy with one relay behind it that answers by the book, over a channel that carries cells as they are.
+//! A proxy with relays behind it that answer by the book, over channels that carry cells as they are.
+
+mod retries;
 
 use super::*;
 use crate::circuit::Hop;
 use crate::path::Candidate;
 use heddle_proto::cell::create::{Create2, Created2};
+use heddle_proto::cell::extend::{Extend2, Extended2};
 use heddle_proto::cell::relay::{self, RelayCommand, StreamId};
 use heddle_proto::cell::stream::EndReason;
 use heddle_proto::cell::{BODY_LEN, Body, CELL_LEN, CircId, Command};
@@ -130,21 +133,38 @@ struct World {
     keys: OnionKeys,
     rng: Rng,
     guard: Option<SocketId>,
-    layers: BTreeMap<CircId, RelayLayer>,
+    /// The numbers of the relays that were dialled.
+    dialled: Vec<u8>,
+    /// Of each circuit's hops.
+    layers: BTreeMap<CircId, Vec<RelayLayer>>,
+    /// The numbers of the relays that circuits were extended to last.
+    exits: BTreeMap<CircId, u8>,
     /// What programs' relay cells said at the relay: circuit, command, stream, data.
     said: Vec<(CircId, RelayCommand, Option<StreamId>, Vec<u8>)>,
     programs: BTreeMap<SocketId, Program>,
     events: Vec<SocksEvent>,
     answers: VecDeque<Vec<u8>>,
     accepted: u64,
-    /// Whether the relay answers onionskins.
+    /// Whether relays answer onionskins.
     builds: bool,
+    /// Whether relays can be reached.
+    connects: bool,
 }
 
 const SECOND: Duration = Duration::from_secs(1);
 
 impl World {
+    /// Over one relay.
     fn new(options: SocksOptions) -> World {
+        let path = Some(vec![RelayName::Nickname("only".to_owned())]);
+        let mut world = World::silent(SocksOptions { path, ..options });
+        (world.builds, world.connects) = (true, true);
+        world.input(Input::Control(world.directory(&["only"], 1)));
+        world
+    }
+
+    /// Without a network yet, and with relays that do not answer.
+    fn silent(options: SocksOptions) -> World {
         let mut rng = Seed::from_number(1).rng();
         let keys = OnionKeys {
             rsa_id: [7; 20],
@@ -152,42 +172,44 @@ impl World {
             ntor_current: NtorKeypair::generate(&mut rng),
             ntor_previous: None,
         };
-        let path = Some(vec![RelayName::Nickname("only".to_owned())]);
-        let proxy =
-            SocksProxy::new(Box::new(BareTransport), SocksOptions { path, ..options }, &Seed::from_number(2));
-        let mut world = World {
-            proxy,
+        World {
+            proxy: SocksProxy::new(Box::new(BareTransport), options, &Seed::from_number(2)),
             now: Instant::ZERO,
             keys,
             rng,
             guard: None,
+            dialled: Vec::new(),
             layers: BTreeMap::new(),
+            exits: BTreeMap::new(),
             said: Vec::new(),
             programs: BTreeMap::new(),
             events: Vec::new(),
             answers: VecDeque::new(),
             accepted: 0,
-            builds: true,
-        };
-        world.input(Input::Control(world.directory("only")));
-        world
+            builds: false,
+            connects: false,
+        }
     }
 
-    fn directory(&self, nickname: &str) -> Arc<Directory> {
-        let addrs = vec![([127, 0, 0, 1], 9001).into()];
-        let target = Target { rsa: RsaId(self.keys.rsa_id), ed25519: None, addrs };
-        let candidate = Candidate {
-            nickname: nickname.to_owned(),
-            hop: Hop { target, ntor_key: *self.keys.ntor_current.public() },
-            guard: true,
-            exit: true,
-            bandwidth: 1,
-            ports: vec![(1, 65535)],
-            ntor_v3: false,
-            congestion_control: false,
+    /// Relays with the numbers 1 and more, of which the first are guards, and the others exits.
+    fn directory(&self, names: &[&str], guards: u8) -> Arc<Directory> {
+        let candidate = |(number, name): (u8, &&str)| {
+            let addrs = vec![([127, 0, 0, number], 9001).into()];
+            let target = Target { rsa: RsaId([number; 20]), ed25519: None, addrs };
+            Candidate {
+                nickname: (*name).to_owned(),
+                hop: Hop { target, ntor_key: *self.keys.ntor_current.public() },
+                guard: number <= guards,
+                exit: number > guards,
+                bandwidth: 1,
+                ports: if number > guards { vec![(1, 65535)] } else { vec![] },
+                ntor_v3: false,
+                congestion_control: false,
+            }
         };
         let params = Arc::new(NetworkParams::default());
-        Arc::new(Directory { params, weights: BTreeMap::new(), relays: vec![candidate] })
+        let relays = (1..).zip(names).map(candidate).collect();
+        Arc::new(Directory { params, weights: BTreeMap::new(), relays })
     }
 
     fn input(&mut self, input: Input<SocksLanguage>) {
@@ -203,8 +225,15 @@ impl World {
                     Some(bytes) => self.feed_guard(&bytes),
                     None => return,
                 },
-                Output::Connect { socket, .. } => {
+                Output::Connect { socket, to } => {
                     self.guard = Some(socket);
+                    let core::net::IpAddr::V4(ip) = to.ip() else {
+                        unreachable!("relays have IPv4 addresses")
+                    };
+                    self.dialled.push(ip.octets()[3]);
+                    if !self.connects {
+                        continue;
+                    }
                     let local = ([127, 0, 0, 1], 1).into();
                     self.proxy.handle_input(self.now, Input::Connected { socket, local });
                     self.grant(socket, 1 << 20);
@@ -225,7 +254,9 @@ impl World {
                 Output::Close { socket } if !socket.is_dialled() => {
                     self.programs.get_mut(&socket).unwrap().is_closed = true;
                 }
-                Output::Abort { socket } => self.programs.get_mut(&socket).unwrap().is_reset = true,
+                Output::Abort { socket } if !socket.is_dialled() => {
+                    self.programs.get_mut(&socket).unwrap().is_reset = true;
+                }
                 Output::Event(event) => self.events.push(event),
                 _ => {}
             }
@@ -243,37 +274,84 @@ impl World {
         self.proxy.handle_input(self.now, Input::Read { socket, len });
     }
 
-    /// A cell at the relay.
+    /// A cell at the guard.
     fn on_cell(&mut self, cell: &[u8]) {
-        let (circ_id, command, body) = parse_cell(cell);
+        let (circ_id, command, mut body) = parse_cell(cell);
         match command {
             Command::CREATE2 if self.builds => {
                 let create = Create2::parse(&body).unwrap();
-                let kind = HandshakeType::from_htype(create.htype).unwrap();
-                let answer = onionskin::answer(&self.keys, kind, create.hdata, None, &mut self.rng).unwrap();
-                self.layers.insert(circ_id, RelayLayer::new(&answer.keys));
+                let guard = *self.dialled.last().unwrap();
+                let (layer, reply) = self.answer(guard, create.htype, create.hdata);
+                self.layers.insert(circ_id, vec![layer]);
                 let (mut bytes, mut body) = (Vec::new(), [0; BODY_LEN]);
-                Created2 { hdata: &answer.reply }.encode(&mut bytes);
+                Created2 { hdata: &reply }.encode(&mut bytes);
                 body[..bytes.len()].copy_from_slice(&bytes);
                 self.answers.push_back(self::cell(circ_id, Command::CREATED2, &body));
             }
-            Command::RELAY => {
-                let mut plain = [0; BODY_LEN];
-                let layer = self.layers.get_mut(&circ_id).unwrap();
-                assert!(matches!(layer.forward(&body, &mut plain), Recognized::Yes { .. }));
-                let (header, data) = relay::parse(&plain).unwrap();
-                self.said.push((circ_id, header.command, header.stream_id, data.to_vec()));
+            Command::RELAY | Command::RELAY_EARLY => {
+                let mut layers = self.layers.get_mut(&circ_id).unwrap().iter_mut();
+                let is_its = |layer: &mut RelayLayer| {
+                    let came = body;
+                    matches!(layer.forward(&came, &mut body), Recognized::Yes { .. })
+                };
+                let hop = layers.position(is_its).expect("it is for one of the hops");
+                let (header, data) = relay::parse(&body).unwrap();
+                match header.command {
+                    RelayCommand::EXTEND2 => self.on_extend(circ_id, hop, data),
+                    command => self.said.push((circ_id, command, header.stream_id, data.to_vec())),
+                }
             }
             _ => {}
         }
     }
 
-    /// The relay says something on a stream.
-    fn say(&mut self, (circ_id, stream): (CircId, StreamId), command: RelayCommand, data: &[u8]) {
+    fn on_extend(&mut self, circ_id: CircId, hop: usize, data: &[u8]) {
+        if !self.builds {
+            return;
+        }
+        let extend = Extend2::parse(data).unwrap();
+        let [number, ..] = extend.target().unwrap().rsa_id;
+        let (layer, reply) = self.answer(number, extend.htype, extend.hdata);
+        let mut bytes = Vec::new();
+        Extended2::from_created(&Created2 { hdata: &reply }).unwrap().encode(&mut bytes);
+        let extended = self.seal(circ_id, hop, (RelayCommand::EXTENDED2, None), &bytes);
+        self.answers.push_back(extended);
+        self.layers.get_mut(&circ_id).unwrap().push(layer);
+        self.exits.insert(circ_id, number);
+    }
+
+    /// A relay's answer to an onionskin, and its layer.
+    fn answer(&mut self, number: u8, htype: u16, onionskin: &[u8]) -> (RelayLayer, Vec<u8>) {
+        self.keys.rsa_id = [number; 20];
+        let kind = HandshakeType::from_htype(htype).unwrap();
+        let answer = onionskin::answer(&self.keys, kind, onionskin, None, &mut self.rng).unwrap();
+        (RelayLayer::new(&answer.keys), answer.reply.to_vec())
+    }
+
+    /// A cell of a hop's.
+    fn seal(
+        &mut self,
+        circ_id: CircId,
+        hop: usize,
+        (command, stream): (RelayCommand, Option<StreamId>),
+        data: &[u8],
+    ) -> Vec<u8> {
         let mut body = [0; BODY_LEN];
-        relay::write(&mut body, command, Some(stream), data, &mut self.rng);
-        self.layers.get_mut(&circ_id).unwrap().originate(&mut body);
-        self.feed_guard(&cell(circ_id, Command::RELAY, &body));
+        relay::write(&mut body, command, stream, data, &mut self.rng);
+        let layers = self.layers.get_mut(&circ_id).unwrap();
+        layers[hop].originate(&mut body);
+        for layer in layers[..hop].iter_mut().rev() {
+            let came = body;
+            layer.backward(&came, &mut body);
+        }
+        cell(circ_id, Command::RELAY, &body)
+    }
+
+    /// The last hop says something on a stream.
+    fn say(&mut self, (circ_id, stream): (CircId, StreamId), command: RelayCommand, data: &[u8]) {
+        let last = self.layers[&circ_id].len() - 1;
+        let cell = self.seal(circ_id, last, (command, Some(stream)), data);
+        self.feed_guard(&cell);
         self.settle();
     }
 
@@ -435,27 +513,6 @@ fn whoever_takes_too_long_is_given_up() {
     assert_eq!(world.said.last().unwrap().1, RelayCommand::END);
 }
 
-/// Circuits that nobody answers are given up after a minute, and begun anew, later each time; requests wait meanwhile.
-#[test]
-fn circuits_that_are_not_built_are_begun_anew() {
-    let mut world = World::new(SocksOptions::default());
-    world.builds = false;
-    let first = world.ask(Some(b'x'));
-    let second = world.ask(Some(b'y'));
-    let built = world.layers.len();
-    world.pass(Duration::from_secs(61));
-    let closed = world.events.iter().filter(|event| matches!(event, SocksEvent::Closed { .. })).count();
-    assert_eq!((closed, built), (2, 1), "the one for `y`, and the one ahead");
-    world.builds = true;
-    for _ in 0..20 {
-        world.pass(SECOND);
-    }
-    let stream = world.last_begin();
-    world.say(stream, RelayCommand::CONNECTED, &[]);
-    assert_eq!(world.last_reply(second), 0);
-    assert!(!world.programs[&first].is_closed, "its circuit was there before");
-}
-
 /// A circuit ends: an open stream is reset, because bytes are missing; a request goes over another circuit.
 #[test]
 fn a_lost_circuit_takes_its_open_streams_only() {
@@ -470,21 +527,6 @@ fn a_lost_circuit_takes_its_open_streams_only() {
     assert_ne!(stream.0, circ_id);
     world.say(stream, RelayCommand::CONNECTED, &[]);
     assert_eq!(world.last_reply(asked), 0);
-}
-
-#[test]
-fn a_lost_channel_is_dialled_again() {
-    let mut world = World::new(SocksOptions::default());
-    let (open, _) = world.open(None);
-    let before = world.guard.unwrap();
-    world.layers.clear();
-    world.input(Input::Failed { socket: before, error: SocketError::Reset });
-    assert!(world.programs[&open].is_reset);
-    for _ in 0..3 {
-        world.pass(SECOND);
-    }
-    assert_ne!(world.guard, Some(before));
-    world.open(None);
 }
 
 #[test]
@@ -525,7 +567,7 @@ fn first_bytes_may_travel_with_begin() {
 fn a_path_that_cannot_be_is_told() {
     let mut world = World::new(SocksOptions::default());
     world.open(Some(b'a'));
-    let directory = world.directory("another");
+    let directory = world.directory(&["another"], 1);
     world.input(Input::Control(directory));
     // The circuits that there are still serve.
     world.open(Some(b'a'));

@@ -67,7 +67,7 @@ impl Following {
         })
     }
 
-    /// What came of the last request. Says whether there is a new consensus.
+    /// What came of the last request. Says whether there is a new consensus, or more is known of the one there is.
     pub fn on_answer(
         &mut self,
         now: Instant,
@@ -77,8 +77,7 @@ impl Following {
     ) -> bool {
         let before = self.client.consensus().cloned();
         match self.client.on_answer(now, now_unix_s, answer, rng) {
-            None => {}
-            Some(Ok(())) => self.complained_at = None,
+            None | Some(Ok(())) => {}
             Some(Err(error)) => self.on_trouble(now, now_unix_s, &error),
         }
         if let Some(panic) = self.client.take_panic() {
@@ -86,10 +85,23 @@ impl Following {
         }
         let is_new = self.client.consensus() != before.as_ref();
         if is_new {
-            log::info!("A new consensus lists {} relays", self.consensus().map_or(0, |it| it.relays.len()));
+            self.complained_at = None;
+            self.tell_relays();
             self.tell_missing();
         }
         is_new
+    }
+
+    fn tell_relays(&self) {
+        let relays = self.consensus().map_or(&[][..], |consensus| &consensus.relays);
+        let unknown = relays.iter().filter(|relay| relay.ed25519_id.is_none()).count();
+        match unknown {
+            0 => log::info!("The consensus lists {} relays", relays.len()),
+            _ => log::info!(
+                "The consensus lists {} relays; the keys of {unknown} are not known yet",
+                relays.len()
+            ),
+        }
     }
 
     /// Warns of a trouble with directories, at most once an hour: tries come more often. While there is a live

@@ -8,7 +8,9 @@
 //!    authority and then from the others.
 //! 5. A directory that is too slow for all that, and a round of fetches that takes too long, are given up; what came
 //!    by then is used ([`ROUND_MAX`]).
-//! 6. Everything is written to `cached-microdesc-consensus`, `cached-certs` and
+//! 6. Microdescriptors that are missing even so, or were lost from the disk, are asked for again by and by, of one
+//!    authority at a time.
+//! 7. Everything is written to `cached-microdesc-consensus`, `cached-certs` and
 //!    `cached-microdescs`, as stock Tor names and writes them.
 //!
 //! Whoever owns the sockets carries out each [`Request`], one at a time, and gives what came of it to
@@ -51,6 +53,8 @@ pub struct DirectoryClient {
     microdescs: Microdescs,
     consensus: Option<Arc<Consensus>>,
     schedule: FetchSchedule,
+    /// When to ask for what is missing of the consensus' microdescriptors; `None` while nothing is.
+    gaps: Option<FetchSchedule>,
     round: Option<Round>,
     /// The words of a panic that nobody has heard of yet.
     panic: Option<String>,
@@ -141,6 +145,7 @@ impl DirectoryClient {
             microdescs: Microdescs::default(),
             consensus: None,
             schedule: FetchSchedule::new(now_unix_s),
+            gaps: None,
             round: None,
             panic: None,
         };
@@ -181,7 +186,23 @@ impl DirectoryClient {
                 }
             }
         }
+        if self.round.is_none() && self.gaps.is_some_and(|gaps| gaps.is_due(now_unix_s)) {
+            self.round = self.fill_gaps(now, now_unix_s, rng);
+        }
         Ok(self.round.as_mut().and_then(Round::take_ask))
+    }
+
+    /// Begins to ask one authority for the microdescriptors that are missing.
+    fn fill_gaps(&mut self, now: Instant, now_unix_s: u64, rng: &mut Rng) -> Option<Round> {
+        // Whatever comes of it, the next try is later.
+        self.gaps.as_mut()?.on_failure(now_unix_s, rng);
+        let mut missing = Box::new(Missing::new(None, Consensus::clone(self.consensus.as_ref()?)));
+        let one = self.shuffled_directories(rng).into_iter().take(1).collect();
+        let mut round = Round::start(one, now)?;
+        missing.ask(&mut round, now, &self.microdescs).then(|| {
+            round.stage = Stage::Microdescs(missing);
+            round
+        })
     }
 
     /// What came of the last request, at the latest when its time is up. `None` means that more is to be asked;
@@ -232,7 +253,7 @@ impl DirectoryClient {
             Some(Err(_)) => self.schedule.on_failure(now_unix_s, rng),
             Some(Ok(_)) => {}
         }
-        Some(ended?.and_then(|(text, consensus)| self.adopt(&text, consensus, now_unix_s, rng)))
+        Some(ended?.and_then(|(text, consensus)| self.adopt(text.as_deref(), consensus, now_unix_s, rng)))
     }
 
     /// The words of a panic over what a directory sent, once. It counts as that directory's error, and is a fault of
@@ -279,13 +300,13 @@ impl DirectoryClient {
         round: &mut Round,
         now: Instant,
         result: Result<(String, Consensus), FetchError>,
-    ) -> Option<Result<(String, Consensus), FetchError>> {
+    ) -> Option<Result<(Option<String>, Consensus), FetchError>> {
         match result {
             Ok((text, consensus)) => {
                 let listed = consensus.microdesc_digests();
                 self.microdescs.retain(|digest| listed.contains(digest));
                 round.begin_turn(now);
-                self.complete(round, now, Box::new(Missing::new(text, consensus)))
+                self.complete(round, now, Box::new(Missing::new(Some(text), consensus)))
             }
             Err(error) => {
                 self.note(&error);
@@ -305,7 +326,7 @@ impl DirectoryClient {
         round: &mut Round,
         now: Instant,
         mut missing: Box<Missing>,
-    ) -> Option<Result<(String, Consensus), FetchError>> {
+    ) -> Option<Result<(Option<String>, Consensus), FetchError>> {
         while round.go_on(now) {
             if missing.ask(round, now, &self.microdescs) {
                 round.stage = Stage::Microdescs(missing);
@@ -319,15 +340,30 @@ impl DirectoryClient {
         Some(Ok((missing.text, missing.consensus)))
     }
 
+    /// Takes a consensus into use, whose `text` is `None` where it is the one that we have and only microdescriptors
+    /// came.
     fn adopt(
         &mut self,
-        text: &str,
+        text: Option<&str>,
         mut consensus: Consensus,
         now_unix_s: u64,
         rng: &mut Rng,
     ) -> Result<(), FetchError> {
-        consensus.apply_microdescs(&self.microdescs);
-        self.schedule.on_consensus(&consensus, now_unix_s, rng);
+        let is_whole = consensus.apply_microdescs(&self.microdescs);
+        if text.is_some() {
+            self.schedule.on_consensus(&consensus, now_unix_s, rng);
+            self.gaps = None;
+        }
+        if is_whole {
+            self.gaps = None;
+        } else if self.gaps.is_none() {
+            let mut gaps = FetchSchedule::new(now_unix_s);
+            gaps.on_failure(now_unix_s, rng);
+            self.gaps = Some(gaps);
+        }
+        if text.is_none() && self.consensus.as_deref() == Some(&consensus) {
+            return Ok(());
+        }
         let valid_after_unix_s = consensus.valid_after_unix_s;
         self.consensus = Some(Arc::new(consensus));
         self.store(text, valid_after_unix_s)
@@ -350,7 +386,9 @@ impl DirectoryClient {
                 self.microdescs.add(&text, |digest| listed.contains(digest));
             }
         }
-        consensus.apply_microdescs(&self.microdescs);
+        if !consensus.apply_microdescs(&self.microdescs) {
+            self.gaps = Some(FetchSchedule::new(now_unix_s));
+        }
         self.schedule.on_consensus(&consensus, now_unix_s, rng);
         self.consensus = Some(Arc::new(consensus));
     }
@@ -362,17 +400,16 @@ impl DirectoryClient {
         String::from_utf8(bytes.to_vec()).ok()
     }
 
-    fn store(&self, consensus: &str, last_listed_unix_s: u64) -> Result<(), FetchError> {
+    fn store(&self, consensus: Option<&str>, last_listed_unix_s: u64) -> Result<(), FetchError> {
         let directory = &self.cache_directory;
         self.files
             .create_private_dir(directory)
             .map_err(|source| FetchError::Write { path: directory.clone(), source })?;
         let microdescs = self.microdescs.to_text(last_listed_unix_s);
-        for (name, text) in [
-            (CERTS_FILE, self.certs.to_text().as_str()),
-            (MICRODESCS_FILE, &microdescs),
-            (CONSENSUS_FILE, consensus),
-        ] {
+        let certs = self.certs.to_text();
+        let beside = consensus.map(|text| [(CERTS_FILE, certs.as_str()), (CONSENSUS_FILE, text)]);
+        let files = [(MICRODESCS_FILE, microdescs.as_str())].into_iter().chain(beside.into_iter().flatten());
+        for (name, text) in files {
             let path = self.cache_directory.join(name);
             self.files.write(&path, text.as_bytes()).map_err(|source| FetchError::Write { path, source })?;
         }

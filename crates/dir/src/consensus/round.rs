@@ -110,7 +110,8 @@ impl Round {
 
 /// A consensus that is verified, and what is missing of its microdescriptors.
 pub(super) struct Missing {
-    pub text: String,
+    /// What it was read from; `None` where that is kept already.
+    pub text: Option<String>,
     pub consensus: Consensus,
     listed: BTreeSet<[u8; 32]>,
     /// Those of the request under way.
@@ -120,7 +121,7 @@ pub(super) struct Missing {
 }
 
 impl Missing {
-    pub fn new(text: String, consensus: Consensus) -> Self {
+    pub fn new(text: Option<String>, consensus: Consensus) -> Self {
         let listed = consensus.microdesc_digests();
         Missing { text, consensus, listed, asked: Vec::new(), left: None }
     }

@@ -135,11 +135,11 @@ fn start(
     options: &Options,
     keys: RelayKeys,
     certs: Arc<ChannelCerts>,
-    Places { listeners, metrics_port, stacks }: Places,
+    Places { listeners, metrics_port, mut stacks }: Places,
     entropy: SystemEntropy,
     sockets_max: Option<u64>,
 ) -> Result<Running, Failure> {
-    let stack_sockets_max = stacks.sockets_max(options, sockets_max);
+    let stack_sockets_max = stacks.sockets_max(options, sockets_max, shard_count(options));
     let divided_max = sockets_max.map(|sockets_max| sockets_max - stack_sockets_max.min(sockets_max));
     let resolver = start_resolver(options, divided_max)?;
     let setup = Setup {
@@ -295,7 +295,7 @@ fn wait(options: &Options, running: &Running) -> Result<(), Failure> {
                 log::info!("Interrupted: no new circuits; stopping in {} s", options.shutdown_wait_length_s);
                 for handle in &running.handles {
                     handle.close_listeners();
-                    let _ = handle.control(Control::Drain);
+                    handle.must_hear(Control::Drain);
                 }
                 stop_at = Some(Instant::now() + Duration::from_secs(options.shutdown_wait_length_s));
             }
@@ -319,7 +319,7 @@ fn stop(running: &Running, service: &Service) -> Result<(), Failure> {
     log::info!("Stopping");
     service.stopping();
     for handle in &running.handles {
-        let _ = handle.control(Control::Shutdown);
+        handle.must_hear(Control::Shutdown);
         handle.stop();
     }
     running.control.stop();
@@ -338,14 +338,22 @@ fn stop(running: &Running, service: &Service) -> Result<(), Failure> {
 }
 
 fn reload(running: &Running) {
-    logging::reopen();
-    if let Some(resolver) = &running.resolver
-        && let Err(error) = resolver.reload()
-    {
-        log::warn!("The name servers stay as they were: {error}");
-        return;
+    let logs = logging::reopen();
+    let name_servers = running.resolver.as_ref().map(|resolver| resolver.reload());
+    for failure in &logs {
+        log::warn!("What was open goes on: {failure}");
     }
-    log::info!("Log files and name servers are read again; other options need a restart");
+    if let Some(Err(error)) = &name_servers {
+        log::warn!("The name servers stay as they were: {error}");
+    }
+    let done: Vec<&str> =
+        [("log files", logs.is_empty()), ("name servers", matches!(name_servers, Some(Ok(()))))]
+            .into_iter()
+            .filter_map(|(what, is_done)| is_done.then_some(what))
+            .collect();
+    if !done.is_empty() {
+        log::info!("Read again: {}; other options need a restart", done.join(" and "));
+    }
 }
 
 #[cfg(test)]

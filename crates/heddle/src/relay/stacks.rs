@@ -14,6 +14,9 @@ use std::fs;
 /// of the Internet's connections have.
 const CONGESTION_CONTROL: &str = "cubic";
 
+/// With fewer sockets than these, ready ones included, a shard has none for flows beside control streams.
+const SHARD_SOCKETS_MIN: u64 = 8;
+
 /// The stacks that were made, by shard and transport.
 #[derive(Default)]
 pub struct Stacks {
@@ -55,7 +58,9 @@ impl Stacks {
                         }
                         stacks.open.insert((shard, name), stack);
                     }
-                    Err(error) if error.is_congestion_control() => return Err(unknown(&setup).into()),
+                    Err(error) if is_chosen && error.is_congestion_control() => {
+                        return Err(unknown(&setup).into());
+                    }
                     Err(error) => {
                         stacks.open.retain(|(_, other), _| *other != name);
                         stacks.warnings.push(missing(name, &error));
@@ -72,8 +77,9 @@ impl Stacks {
         self.warnings.iter().for_each(|warning| log::warn!("{warning}"));
     }
 
-    /// How many sockets there may be on all of them, where the process may have `sockets_max` descriptors.
-    pub fn sockets_max(&self, options: &Options, sockets_max: Option<u64>) -> u64 {
+    /// How many sockets there may be on all of them, where the process may have `sockets_max` descriptors. With too few
+    /// for each shard there are no stacks.
+    pub fn sockets_max(&mut self, options: &Options, sockets_max: Option<u64>, shards: u16) -> u64 {
         if self.open.is_empty() {
             return 0;
         }
@@ -84,6 +90,15 @@ impl Stacks {
                 "HeddleESPSocketsMax {chosen} is more than half of the descriptors that the process may have, so it is \
                  {granted}; raise the limit (ulimit -n), or lower it"
             );
+        }
+        if granted < SHARD_SOCKETS_MIN * u64::from(shards) {
+            log::warn!(
+                "tcp-esp is not offered, and circuits take the other transports, because it has {granted} sockets, and \
+                 {shards} shards need {SHARD_SOCKETS_MIN} each: raise HeddleESPSocketsMax, or the limit of descriptors \
+                 (ulimit -n)"
+            );
+            self.open.clear();
+            return 0;
         }
         granted
     }

@@ -199,7 +199,7 @@ fn hup_costs_no_circuit() {
     relay("heddlemiddle").signal(Signal::Hup).unwrap();
     relay("heddleexit").signal(Signal::Hup).unwrap();
     for nickname in ["heddlemiddle", "heddleexit"] {
-        eventually("the reload", || log_of(nickname).contains("are read again"));
+        eventually("the reload", || log_of(nickname).contains("Read again: log files"));
     }
     echo.round_trip(b"still there").unwrap();
 }

@@ -147,6 +147,10 @@ impl Testbed for Hosts {
         self.emulation.let_attack(on)
     }
 
+    fn measuring(&mut self, on: bool) -> Result<()> {
+        self.emulation.measuring(on)
+    }
+
     fn watch(&mut self, one: &str, other: &str) -> Result<()> {
         self.emulation.watch(one, other)
     }
@@ -258,6 +262,10 @@ pub(crate) fn report(summary: Summary) -> BackendReport {
         ("lateness p99 of the worst second in µs", summary.by_second.lateness.max_us),
         ("unattended p99 of the worst second in µs", summary.by_second.unattended.max_us),
         ("waking p99 of the worst seconds in µs", summary.by_second.waking.max_us),
+        ("lateness p99 of the worst phase in µs", summary.measured.lateness.max_us),
+        ("unattended p99 of the worst phase in µs", summary.measured.unattended.max_us),
+        ("waking p99 of the worst phase in µs", summary.measured.waking.max_us),
+        ("packets broken or not taken by their kernel", summary.packets_refused as f64),
         ("oversleeping p99 in µs", summary.oversleeping.p99_us),
         ("oversleeping at most in µs", summary.oversleeping.max_us),
         ("giving p99 in µs", summary.giving.p99_us),

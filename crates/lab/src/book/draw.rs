@@ -271,7 +271,7 @@ fn of_target(target: &Judgement, record: &Record) -> Bound {
 fn of_aim(aim: &Target, kept: &Kept, record: &Record) -> Bound {
     let figure = &kept.figure;
     let what = demand(record.title(&figure.name, &figure.unit), &figure.labels, (aim.at_most, aim.at_least));
-    let outcome = aim.outcome(figure, may_be_met(record));
+    let outcome = aim.outcome(figure, may_meet(record, kept));
     Bound { what, ours: judged_cell(record, kept), outcome, by: "", source: aim.source.clone() }
 }
 
@@ -397,6 +397,11 @@ fn may_be_met(record: &Record) -> bool {
     record.valid && record.runs >= record.runs_wanted && !was_extended(&record.history)
 }
 
+/// Whether an aim may be met by this figure: a run without it may be the one that does not keep the bound.
+fn may_meet(record: &Record, kept: &Kept) -> bool {
+    may_be_met(record) && (kept.by_run.is_empty() || kept.by_run.len() >= record.runs_wanted)
+}
+
 fn short(commit: &str) -> String {
     let (hash, dirty) = commit.split_once('-').map_or((commit, ""), |(hash, _)| (hash, " with changes"));
     format!("{}{dirty}", hash.get(..7).unwrap_or(hash))
@@ -473,7 +478,7 @@ fn readme_row(row: &Row, wanted: &Wanted, record: Option<&Record>) -> Vec<String
     if let Some(aim) = wanted.aims.iter().find(is_of_row) {
         let kept =
             record.and_then(|record| record.figures_of(&row.figure, &row.heddle).next().zip(Some(record)));
-        let judged = |(kept, record): (&Kept, &Record)| aim.outcome(&kept.figure, may_be_met(record));
+        let judged = |(kept, record): (&Kept, &Record)| aim.outcome(&kept.figure, may_meet(record, kept));
         let outcome = emphasised(kept.map_or(Outcome::NotMeasured, judged));
         title +=
             &format!(" (aim {}: {outcome})", aim.at_most.or(aim.at_least).map(number).unwrap_or_default());

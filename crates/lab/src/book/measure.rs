@@ -117,17 +117,24 @@ fn log_of(dir: &Path) -> PathBuf {
     dir.with_extension("log")
 }
 
-/// Calls this program until all runs are made.
+/// Calls this program until all runs are made, where its time alone has no room for them. What an error has ended stays
+/// as it is: to begin anew would be to choose among tries.
 pub(super) fn make_all(wanted: &Wanted, heddle: &Path, dir: &Path) -> Result<()> {
     let runs = || Summary::read(dir).map_or(0, |summary| summary.seeds.len());
+    let may_go_on = || Summary::read(dir).is_ok_and(|summary| summary.ran_out_of_time()) && can_resume(dir);
     for _ in 0..ATTEMPTS_MAX {
         let before = runs();
         make(wanted, heddle, dir)?;
-        if is_made(dir) || runs() <= before {
+        if runs() <= before || !may_go_on() {
             break;
         }
     }
     Ok(())
+}
+
+/// Whether there are results of a plan, to which runs can be added. The summary is written last.
+fn can_resume(dir: &Path) -> bool {
+    ["plan.toml", "summary.json"].iter().all(|name| dir.join(name).exists())
 }
 
 /// Calls this program.
@@ -136,7 +143,7 @@ fn make(wanted: &Wanted, heddle: &Path, dir: &Path) -> Result<()> {
     fs::create_dir_all(above).map_err(Error::io(format!("making {}", above.display())))?;
     let mut command = Command::new(heddle);
     command.args(wanted.command.split_whitespace()).arg("--out").arg(dir);
-    if dir.join("plan.toml").exists() {
+    if can_resume(dir) {
         command.arg("--resume");
     }
     let began = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());

@@ -8,7 +8,7 @@ use super::measure::make_all;
 use super::*;
 use crate::figures::{Figure, labels, quantity};
 use crate::plan::Plan;
-use crate::results::{Judgement, NOT_COMPLETED, Outcome, RunSamples, Summary};
+use crate::results::{Judgement, NOT_COMPLETED, OUT_OF_TIME, Outcome, RunSamples, Summary};
 
 /// The repository.
 fn root() -> PathBuf {
@@ -295,18 +295,20 @@ fn a_record_comes_back_as_it_was_written_with_a_line_for_each_figure() {
 #[test]
 fn a_measurement_that_its_budget_cuts_short_goes_on_until_all_runs_are_made() {
     let dir = tempfile::tempdir().unwrap();
-    let called = |left: &[usize]| {
-        let place = dir.path().join(format!("{}", left.len()));
+    let called = |name: &str, files: &str, why: &str, left: &[usize]| {
+        let place = dir.path().join(name);
         fs::create_dir_all(&place).unwrap();
         for (turn, runs) in left.iter().enumerate() {
             let reasons =
-                if *runs < 3 { vec![format!("{NOT_COMPLETED}: {runs} of 3 runs")] } else { Vec::new() };
+                if *runs < 3 { vec![format!("{NOT_COMPLETED}: {runs} of 3 {why}")] } else { Vec::new() };
             let summary = Summary { runs_wanted: 3, seeds: vec![0; *runs], reasons, ..Summary::default() };
             summary.write(&place.join(format!("{}.json", turn + 1))).unwrap();
         }
         let script = place.join("heddle");
-        let text = "#!/bin/sh\ncd \"$(dirname \"$0\")\"\necho called >> calls\nmkdir -p \"$5\"\n\
-                    cp \"$(wc -l < calls).json\" \"$5/summary.json\"\n";
+        let text = format!(
+            "#!/bin/sh\ncd \"$(dirname \"$0\")\"\necho called >> calls\nmkdir -p \"$5\"\n\
+             cp \"$(wc -l < calls).json\" \"$5/summary.json\"\n{files}\n"
+        );
         fs::write(&script, text).unwrap();
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
         let book = small(dir.path());
@@ -319,8 +321,11 @@ fn a_measurement_that_its_budget_cuts_short_goes_on_until_all_runs_are_made() {
         );
         attempts.matches("began").count()
     };
-    assert_eq!(called(&[3]), 1);
-    assert_eq!(called(&[1, 3]), 2);
-    assert_eq!(called(&[1, 1, 3]), 2, "no run more came of the second");
-    assert_eq!(called(&[0, 1, 2, 3]), 1, "none came of the first");
+    let plan = "touch \"$5/plan.toml\"";
+    assert_eq!(called("one", plan, OUT_OF_TIME, &[3]), 1);
+    assert_eq!(called("two", plan, OUT_OF_TIME, &[1, 3]), 2);
+    assert_eq!(called("three", plan, OUT_OF_TIME, &[1, 1, 3]), 2, "no run more came of the second");
+    assert_eq!(called("four", plan, OUT_OF_TIME, &[0, 1, 2, 3]), 1, "none came of the first");
+    assert_eq!(called("five", plan, "runs: a relay ended", &[1, 3]), 1, "it was not for want of time");
+    assert_eq!(called("six", "", OUT_OF_TIME, &[1, 3]), 1, "nothing can be added to it");
 }

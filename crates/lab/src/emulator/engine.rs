@@ -56,6 +56,15 @@ pub(super) struct Tally {
     pub cpu_ns: u64,
 }
 
+impl Tally {
+    /// Somebody measures from now on, or no more.
+    pub(super) fn measuring(&mut self, on: bool) {
+        for times in [&mut self.lateness, &mut self.unattended, &mut self.waking] {
+            times.measuring(on);
+        }
+    }
+}
+
 /// The wires and the devices at their ends.
 pub(super) struct Engine {
     pub topology: Topology<Vec<u8>>,

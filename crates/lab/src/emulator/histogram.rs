@@ -39,6 +39,9 @@ pub(super) struct BySecond {
     part: Histogram,
     part_began_ns: u64,
     p99s: Histogram,
+    /// Those since somebody began to measure, while he does, and the 99th percentiles of what was measured.
+    measured: Option<Histogram>,
+    measured_p99s: Histogram,
 }
 
 impl BySecond {
@@ -52,6 +55,22 @@ impl BySecond {
         }
         self.all.add(ns, times);
         self.part.add(ns, times);
+        if let Some(measured) = &mut self.measured {
+            measured.add(ns, times);
+        }
+    }
+
+    /// Somebody measures from now on, or no more.
+    pub(super) fn measuring(&mut self, on: bool) {
+        let measured = core::mem::replace(&mut self.measured, on.then(Histogram::default));
+        if let Some(measured) = measured.filter(|measured| measured.total > 0) {
+            self.measured_p99s.add(measured.quantile_ns(0.99), 1);
+        }
+    }
+
+    /// The 99th percentiles of what was measured.
+    pub(super) fn measured_p99s(&self) -> &Histogram {
+        &self.measured_p99s
     }
 
     /// All durations.
@@ -126,6 +145,23 @@ mod tests {
         let p99s = times.p99s();
         assert_eq!(p99s.total, 199);
         assert!(p99s.quantile_ns(0.85) < 60_000 && p99s.quantile_ns(0.95) >= 20_000_000);
+    }
+
+    /// A tenth of what was measured for ten seconds is late, which is nothing among all.
+    #[test]
+    fn what_is_measured_is_told_apart() {
+        let mut times = BySecond::default();
+        for second in 0..250 {
+            times.measuring((200..210).contains(&second));
+            for number in 0..2000 {
+                let now = Time::from_nanos(second * PART_NS + number * (PART_NS / 2000));
+                let is_late = (200..210).contains(&second) && number < 200;
+                times.add(now, if is_late { 20_000_000 } else { 50_000 }, 1);
+            }
+        }
+        assert!(times.all().quantile_ns(0.99) < 60_000 && times.p99s().quantile_ns(0.95) < 60_000);
+        let measured = times.measured_p99s();
+        assert!(measured.total == 10 && measured.most_ns() >= 19_000_000, "{measured:?}");
     }
 
     #[test]

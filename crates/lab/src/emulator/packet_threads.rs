@@ -175,6 +175,11 @@ impl PacketThreads {
         self.ask(move |engine| engine.let_attack(on))
     }
 
+    /// Somebody measures from now on, or no more.
+    pub(super) fn measuring(&self, on: bool) -> io::Result<()> {
+        self.ask(move |engine| engine.tally.measuring(on))
+    }
+
     /// Keeps what is sent on the wire between two hosts from now on.
     pub(super) fn watch(&self, ends: [HostId; 2]) -> io::Result<()> {
         self.ask(move |engine| engine.watch(ends))

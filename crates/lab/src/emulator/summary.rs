@@ -36,6 +36,8 @@ pub struct Summary {
     pub waking: Times,
     /// The 99th percentiles of these three in each second.
     pub by_second: BySecondTimes,
+    /// The same of the times in which something was measured, each of which counts once.
+    pub measured: BySecondTimes,
     /// How late the emulator woke up when a packet was due: the machine's part of the lateness.
     pub oversleeping: Times,
     /// How long kernels took for packets that were given to them at once: the receivers' part.
@@ -285,6 +287,7 @@ mod tests {
             unattended: Times::default(),
             waking: Times::default(),
             by_second: BySecondTimes::default(),
+            measured: BySecondTimes::default(),
             oversleeping: Times::default(),
             giving: Times::default(),
             cpu_s: 0.0,

@@ -16,10 +16,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use heddle_client::{Candidate, Directory, Guards, Hop};
+use heddle_client::{Candidate, Directory, Guards, Hop, PathWanted};
 use heddle_netem::{DirectionOptions, WireOptions};
 use heddle_proto::channel::Target;
-use heddle_proto::flow_control::FlowChoice;
 use heddle_proto::ids::RsaId;
 use heddle_seam::rng::Seed as ChoiceSeed;
 use heddle_seam::time::Instant;
@@ -392,8 +391,7 @@ fn choose(directory: &Directory, seed: u64, client: &str) -> Result<Vec<String>,
     // Its chance is a child of what its name and the run's seed give.
     let number = chance(seed, "path", &[client]).next_u64();
     let mut rng = ChoiceSeed::from_number(number).rng();
-    let wanted = (None, FlowChoice::default());
-    let path = directory.choose(wanted, &mut Guards::default(), Instant::ZERO, &mut rng);
+    let path = directory.choose(PathWanted::default(), &mut Guards::default(), Instant::ZERO, &mut rng);
     path.map(|path| path.names).map_err(|why| format!("no path can be chosen: {why}"))
 }
 

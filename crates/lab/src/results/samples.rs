@@ -176,6 +176,17 @@ impl RunSamples {
         self.series.retain(|series| !series.runs.is_empty());
     }
 
+    /// The samples of the first runs, so many.
+    pub(crate) fn of_runs(mut self, count: usize) -> Self {
+        for series in &mut self.series {
+            series.runs.retain(|run, _| *run < count);
+            series.times_s.retain(|run, _| *run < count);
+            series.pairs.retain(|run, _| *run < count);
+        }
+        self.series.retain(|series| !series.runs.is_empty());
+        self
+    }
+
     /// Adds the plan's paired figures for a run.
     pub(crate) fn compare(&mut self, plan: &Plan, run: usize) {
         for compare in &plan.compare {

@@ -18,6 +18,9 @@ use crate::machine::files::{read_json, write_json};
 /// What a reason says when an error, Ctrl-C or the end of its time cut a result short.
 pub(crate) const NOT_COMPLETED: &str = "not completed";
 
+/// And what it says beside that when time alone was short, so that the rest can follow.
+pub(crate) const OUT_OF_TIME: &str = "runs fit into the time";
+
 /// The result of an experiment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
@@ -135,6 +138,12 @@ impl Summary {
     /// Whether it was cut short.
     pub(crate) fn is_cut_short(&self) -> bool {
         self.reasons.iter().any(|reason| reason.contains(NOT_COMPLETED))
+    }
+
+    /// Whether that is for time alone.
+    pub(crate) fn ran_out_of_time(&self) -> bool {
+        let mut cuts = self.reasons.iter().filter(|reason| reason.contains(NOT_COMPLETED)).peekable();
+        cuts.peek().is_some() && cuts.all(|reason| reason.ends_with(OUT_OF_TIME))
     }
 
     /// Whether the number of runs was chosen anew after there were some ([`was_extended`]).

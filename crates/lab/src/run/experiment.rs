@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::machine::conditions::commit;
 use crate::machine::interrupt;
 use crate::plan::{Loaded, Plan, RUNS_MAX, estimate};
-use crate::results::{NOT_COMPLETED, Summary};
+use crate::results::{NOT_COMPLETED, OUT_OF_TIME, Summary};
 use crate::trace::Trace;
 
 /// How long runs in virtual time may take: a plan's budget is of the machine's time.
@@ -152,7 +152,7 @@ fn reportable(failure: Option<Error>, nothing_was_measured: bool) -> Result<Opti
 fn not_completed(failure: Option<&Error>, done: usize, runs: usize) -> Option<String> {
     match failure {
         Some(error) => Some(format!("{NOT_COMPLETED}: run {} of {runs}: {error}", done + 1)),
-        None if done < runs => Some(format!("{NOT_COMPLETED}: {done} of {runs} runs fit into the time")),
+        None if done < runs => Some(format!("{NOT_COMPLETED}: {done} of {runs} {OUT_OF_TIME}")),
         None => None,
     }
 }

@@ -53,6 +53,8 @@ impl Earlier {
             let summary = Summary { history: summary.history, ..Summary::default() };
             return Ok(Earlier { summary, ..Earlier::default() });
         }
+        // The summary is written last: where that did not come to pass, it knows nothing of the newest samples.
+        let samples = samples.of_runs(summary.seeds.len());
         // What is said about all runs together is said anew.
         let of_checks = summary.checks.iter().filter_map(|check| check.complaint());
         let complaints: Vec<String> = of_checks.chain(summary.noise.complaint()).collect();

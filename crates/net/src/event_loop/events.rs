@@ -151,6 +151,9 @@ impl<L: Language, N: Node<L>> EventLoop<L, N> {
         let received = if buf.is_empty() { Ok(None) } else { socket.recv(buf, &mut self.counters) };
         match received {
             Ok(received) => {
+                if id.stack().is_some() {
+                    self.counters.stack_recv_bytes += received.unwrap_or(0) as u64;
+                }
                 self.queue_if_due(id);
                 match received {
                     Some(0) => self.hand_in(Input::Eof { socket: id }),

@@ -132,7 +132,11 @@ impl<L: Language, N: Node<L>> EventLoop<L, N> {
         while let Some(id) = self.flushes.pop_front() {
             let Some(socket) = self.sockets.get_mut(&id) else { continue };
             socket.queued.flush = false;
+            let before = self.counters.send_bytes;
             let flushed = socket.flush(&mut self.counters);
+            if id.stack().is_some() {
+                self.counters.stack_send_bytes += self.counters.send_bytes - before;
+            }
             if let Some(bytes) = socket.unsent_news(flushed.is_err()) {
                 self.inputs.push_back(Input::Unsent { socket: id, bytes });
             }

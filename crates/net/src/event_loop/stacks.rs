@@ -95,8 +95,11 @@ impl Open {
         let count = missing.min(PARCEL_SOCKETS_MAX);
         let is_worth_it = count == PARCEL_SOCKETS_MAX || self.ready.len() <= ready_max(sockets_max) / 2;
         let is_short = self.short_until.is_some_and(|until| now < until);
-        if count > 0 && is_worth_it && self.asked == 0 && !is_short && self.stack.ask_for_sockets(count) {
-            self.asked = count;
+        if count > 0 && is_worth_it && self.asked == 0 && !is_short {
+            match self.stack.ask_for_sockets(count) {
+                true => self.asked = count,
+                false => self.short_until = Some(now + SHORT_PAUSE),
+            }
         }
     }
 
@@ -106,10 +109,10 @@ impl Open {
         let room = if self.is_down { 0 } else { self.ready.len().min(taken_max.saturating_sub(self.taken)) };
         // Room comes back in larger pieces than it goes, so that others are not told of every circuit.
         let sixteenths = if self.told_accepts { 15 } else { 14 };
-        let accepts = !self.is_down && self.taken < (taken_max * sixteenths / 16).max(1);
-        let is_news = room < self.told_room
-            || (room > self.told_room && self.told_room <= ready_max(sockets_max) / 2)
-            || accepts != self.told_accepts;
+        let accepts = !self.is_down && self.taken < (taken_max * sixteenths / 16).max(1).min(taken_max);
+        let step = if self.short_until.is_some() { 1 } else { (ready_max(sockets_max) / 8).max(1) };
+        let has_risen = room >= self.told_room + step && self.told_room <= ready_max(sockets_max) / 2;
+        let is_news = room < self.told_room || has_risen || accepts != self.told_accepts;
         if is_news {
             (self.told_room, self.told_accepts) = (room, accepts);
         }

@@ -49,6 +49,9 @@ fn endless_work_and_endless_memory_are_stopped_and_named() {
     assert!(end(fills).contains("fuel"), "{}", end(fills));
     let deep = "(module (func $down (export \"observe\") (call $down)))";
     assert!(end(deep).contains("stopped"), "{}", end(deep));
+    // Each call sets its locals to zero, at no charge.
+    let large = format!("(module (func (export \"observe\") (local{})))", " i64".repeat(2_000));
+    assert!(end(&large).contains("stack"), "{}", end(&large));
     let talks = "(module (import \"spe\" \"record\" (func $record (param i64)))
         (func (export \"observe\") (loop $again (call $record (i64.const 1)) (br $again))))";
     assert!(end(talks).contains("more than 64 numbers"), "{}", end(talks));

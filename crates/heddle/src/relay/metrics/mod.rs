@@ -42,7 +42,7 @@ pub struct DriverMetrics {
 }
 
 impl DriverMetrics {
-    /// Bytes that the shards' sockets have carried.
+    /// Bytes that the shards' sockets have carried over the network.
     pub fn carried(&self) -> Carried {
         carried(&self.counters())
     }
@@ -65,10 +65,11 @@ impl DriverMetrics {
     }
 }
 
+/// What goes through a stack is carried once, in the datagrams that have its packets.
 fn carried(counters: &[Counters]) -> Carried {
     Carried {
-        read: counters.iter().map(|of| of.recv_bytes + of.datagram_recv_bytes).sum(),
-        written: counters.iter().map(|of| of.send_bytes + of.datagram_send_bytes).sum(),
+        read: counters.iter().map(|of| of.recv_bytes - of.stack_recv_bytes + of.datagram_recv_bytes).sum(),
+        written: counters.iter().map(|of| of.send_bytes - of.stack_send_bytes + of.datagram_send_bytes).sum(),
     }
 }
 
@@ -142,5 +143,25 @@ fn timings(out: &mut Exposition, steps: Vec<Told>) {
     );
     for Told { step, buckets, sum_s } in steps {
         family.labelled(("step", step.name()), &buckets, sum_s);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_stack_carries_is_counted_where_it_leaves_the_machine() {
+        let tls = Counters { recv_bytes: 5, send_bytes: 7, ..Counters::default() };
+        let stack = Counters {
+            recv_bytes: 100,
+            stack_recv_bytes: 100,
+            datagram_recv_bytes: 120,
+            send_bytes: 1_001,
+            stack_send_bytes: 1_000,
+            datagram_send_bytes: 1_200,
+            ..Counters::default()
+        };
+        assert_eq!(carried(&[tls, stack]), Carried { read: 125, written: 1_208 });
     }
 }

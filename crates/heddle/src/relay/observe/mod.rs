@@ -43,10 +43,18 @@ const TOLD_MAX: usize = 64;
 /// Observers that are loaded at once. Each has its module, and an instance with memory of a mebibyte at most for each
 /// watch, of which there are 32.
 const OBSERVERS_MAX: usize = 16;
+/// Looks that are under way at once, of watches that have ended too. Each shard answers a look with one snapshot.
+const LOOKS_MAX: usize = 32;
 /// How long a shard may take to answer: what it said may have been dropped here.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// When a shard that had too much to hear is told again.
+/// Shards are told what to force this much apart at least: one that had too much to hear is told again, and of who
+/// changes his mind faster only what he wants then.
 const AGAIN: Duration = Duration::from_millis(100);
+/// How long an observer may take for a snapshot of at most 4,096 rows: while it does, nobody else is heard.
+const SNAPSHOT_MAX: Duration = Duration::from_millis(500);
+/// What one write may bring. The system waits [`socket::WRITE_MAX`] for room for each of its buffers, of some 36 KiB, and
+/// not for a write.
+const WRITE_BYTES_MAX: usize = 16 << 10;
 /// How long this waits for something to do, where nothing is due.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
@@ -124,6 +132,7 @@ impl Unstarted {
             instances: BTreeMap::new(),
             unanswered: BTreeMap::new(),
             untold: BTreeSet::new(),
+            told_at: None,
         };
         let heard = self.heard;
         std::thread::Builder::new().name("observatory".into()).spawn(move || running.run(&heard))?;
@@ -151,10 +160,12 @@ struct Running {
     /// The observer of each watch that has one.
     instances: BTreeMap<WatchId, Observer>,
     /// Shards that were asked for a watch and have not answered: until all have, or [`ANSWER_MAX`] is over, it does not
-    /// ask again. So a shard works at one look of each watch at most.
+    /// ask again, and it counts even when its watch has ended.
     unanswered: BTreeMap<WatchId, Unanswered>,
-    /// Shards that had too much to hear to be told what to force where.
+    /// Shards that are to be told what to force where.
     untold: BTreeSet<(usize, Place)>,
+    /// When shards were last told that, since the observatory began.
+    told_at: Option<Duration>,
 }
 
 /// A look that is under way.
@@ -173,7 +184,7 @@ impl Running {
             let now = self.began.elapsed();
             let mut patience = self.watches.next().map_or(PATIENCE, |next| next.saturating_sub(now));
             if !self.untold.is_empty() {
-                patience = patience.min(AGAIN);
+                patience = patience.min(self.untold_wait(now));
             }
             match heard.recv_timeout(patience) {
                 Ok(told) => self.hear(told),
@@ -181,9 +192,7 @@ impl Running {
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             self.look();
-            for (shard, place) in std::mem::take(&mut self.untold) {
-                self.tell_force(shard, place);
-            }
+            self.tell_forces();
         }
     }
 
@@ -209,9 +218,9 @@ impl Running {
     /// Asks the shards for what is due. A shard that has too much to hear is asked another time.
     fn look(&mut self) {
         let now = self.began.elapsed();
+        self.unanswered.retain(|_, look| look.shards > 0 && now < look.asked_at + ANSWER_MAX);
         for id in self.watches.due(now) {
-            let is_under_way = |look: &Unanswered| look.shards > 0 && now < look.asked_at + ANSWER_MAX;
-            if self.unanswered.get(&id).is_some_and(is_under_way) {
+            if self.unanswered.contains_key(&id) || self.unanswered.len() >= LOOKS_MAX {
                 continue;
             }
             let Some(watch) = self.watches.get(id) else { continue };
@@ -251,6 +260,7 @@ impl Running {
     /// A snapshot as a watch has it, by its observer if it has one.
     fn lines(&mut self, id: WatchId, watch: &Watch, shard: u16, snapshot: &Snapshot) -> Answer {
         let mut lines = String::new();
+        let begun = Instant::now();
         let wanted =
             snapshot.rows().filter(|row: &Row<'_>| watch.index.is_none_or(|index| index == row.index));
         for row in wanted {
@@ -258,6 +268,13 @@ impl Running {
                 None => lines::row(&mut lines, id, shard, &row),
                 Some(observer) => {
                     let record = observer.observe(&row).map_err(|why| why.to_string())?;
+                    if begun.elapsed() > SNAPSHOT_MAX {
+                        return Err(format!(
+                            "the observer {:?} was stopped: one snapshot took it more than {} ms",
+                            watch.observer.as_deref().unwrap_or_default(),
+                            SNAPSHOT_MAX.as_millis()
+                        ));
+                    }
                     lines::record(&mut lines, id, (shard, row.time_ns), record);
                 }
             }
@@ -374,7 +391,6 @@ impl Running {
         self.watches.end(id);
         self.watchers.remove(&id);
         self.instances.remove(&id);
-        self.unanswered.remove(&id);
         if let Some(Watch { when: When::At(name), .. }) = watch
             && let Some(place) = Place::named(&name)
         {
@@ -384,7 +400,23 @@ impl Running {
 
     /// Has shards force observations at a place as long as somebody watches it.
     fn force(&mut self, place: Place) {
-        (0..self.shards.len()).for_each(|shard| self.tell_force(shard, place));
+        self.untold.extend((0..self.shards.len()).map(|shard| (shard, place)));
+    }
+
+    /// How long until shards may be told again what to force.
+    fn untold_wait(&self, now: Duration) -> Duration {
+        self.told_at.map_or(Duration::ZERO, |at| (at + AGAIN).saturating_sub(now))
+    }
+
+    fn tell_forces(&mut self) {
+        let now = self.began.elapsed();
+        if self.untold.is_empty() || !self.untold_wait(now).is_zero() {
+            return;
+        }
+        self.told_at = Some(now);
+        for (shard, place) in std::mem::take(&mut self.untold) {
+            self.tell_force(shard, place);
+        }
     }
 
     fn tell_force(&mut self, shard: usize, place: Place) {
@@ -419,7 +451,7 @@ fn say(mut stream: &UnixStream, text: &str) -> io::Result<()> {
         if begun.elapsed() > socket::WRITE_MAX {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        match stream.write(left) {
+        match stream.write(&left[..left.len().min(WRITE_BYTES_MAX)]) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(count) => left = &left[count..],
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

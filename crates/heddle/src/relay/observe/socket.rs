@@ -32,8 +32,11 @@ pub fn listen(path: &Path) -> io::Result<UnixListener> {
         _ => {}
     }
     let private = path.with_extension(format!("new.{}", std::process::id()));
-    DirBuilder::new().mode(0o700).create(&private)?;
     let made = private.join("s");
+    // What a relay with the same number left that ended in between.
+    let _ = std::fs::remove_file(&made);
+    let _ = std::fs::remove_dir(&private);
+    DirBuilder::new().mode(0o700).create(&private)?;
     let listener = UnixListener::bind(&made).and_then(|listener| {
         std::fs::set_permissions(&made, std::fs::Permissions::from_mode(0o600))?;
         std::fs::rename(&made, path)?;

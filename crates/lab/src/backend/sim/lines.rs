@@ -119,7 +119,7 @@ impl OverCircuits {
                 }
                 ProxyEvent::Answered(circuit, event) => self.on_answer(circuit, &event),
                 ProxyEvent::CircuitClosed(..) | ProxyEvent::ChannelClosed(_) => self.lose_streams(),
-                ProxyEvent::Connected(_) | ProxyEvent::Ended(..) => {}
+                ProxyEvent::Begun(_) | ProxyEvent::Connected(_) | ProxyEvent::Ended(..) => {}
             }
         }
     }

@@ -42,6 +42,20 @@ fn runs_are_added_to_what_is_there() {
     assert!(refused.contains("the plan or its values"), "{refused}");
 }
 
+/// The program may end between the files that it writes.
+#[test]
+fn samples_that_the_summary_knows_nothing_of_are_measured_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let two = options(small(&[]).unwrap(), dir.path());
+    run_with(&two, &mut MadeUp::default()).unwrap();
+    let old = std::fs::read(dir.path().join("summary.json")).unwrap();
+    let four = RunOptions { resume: true, runs: Some(4), ..two };
+    let whole = run_with(&four, &mut MadeUp::default()).unwrap();
+    std::fs::write(dir.path().join("summary.json"), old).unwrap();
+    let again = run_with(&four, &mut MadeUp::default()).unwrap();
+    assert_eq!((sent_probes(&again), &again.figures), (sent_probes(&whole), &whole.figures));
+}
+
 /// Who wants a hundred runs, ends them when the results please and then says that so many were wanted has no bound met.
 #[test]
 fn runs_that_were_ended_after_a_look_meet_nothing() {

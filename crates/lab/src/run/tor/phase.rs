@@ -268,6 +268,7 @@ impl PhaseRun<'_> {
         let opens = testbed.now() + phase.warm_up;
         let window = Window { opens, closes: opens + phase.duration };
         let before = self.costs_at(window.opens, "warming up", testbed, on_step)?;
+        testbed.measuring(true)?;
         hops::ask(phase, circuits, testbed)?;
         testbed.let_attack(phase.attack || phase.attack_early)?;
         if let Some(viewing) = &mut viewing {
@@ -280,6 +281,7 @@ impl PhaseRun<'_> {
         }
         self.measure_until(window.closes, &mut meanwhile, testbed, on_step)?;
         let after = self.costs_at(window.closes, "measuring", testbed, on_step)?;
+        testbed.measuring(false)?;
         hops::ask(phase, circuits, testbed)?;
         let Meanwhile { sockets, viewing } = meanwhile;
         let viewed = viewing.map(|viewing| viewing.end(testbed)).transpose()?;

@@ -47,7 +47,7 @@ impl ControlStream {
 
     /// Bytes that it and its socket hold.
     pub(super) fn kept_bytes(&self) -> usize {
-        self.unsent.len() + self.unread.len() + self.stack_bytes
+        self.unsent.capacity() + self.unread.capacity() + self.stack_bytes
     }
 
     /// Writes what it takes.
@@ -55,7 +55,7 @@ impl ControlStream {
         let count = self.unsent.len().min(self.credit);
         if count > 0 {
             sockets.send(self.socket, &self.unsent[..count]);
-            self.unsent.drain(..count);
+            drain(&mut self.unsent, count);
             self.credit -= count;
         }
         let is_waiting = !self.unsent.is_empty();
@@ -63,6 +63,14 @@ impl ControlStream {
             self.is_granting = is_waiting;
             sockets.interest(self.socket, true, is_waiting);
         }
+    }
+}
+
+/// Takes the first bytes off, and gives the memory back with the last.
+fn drain(bytes: &mut Vec<u8>, count: usize) {
+    bytes.drain(..count);
+    if bytes.is_empty() {
+        *bytes = Vec::new();
     }
 }
 
@@ -98,7 +106,7 @@ impl Connection {
                 Err(_) => return self.misbehaved(now, "an unknown message", sockets),
             }
         }
-        unread.drain(..used);
+        drain(&mut unread, used);
         if let Some(stream) = self.control_stream(socket) {
             stream.unread = unread;
         }
