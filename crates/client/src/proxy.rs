@@ -9,6 +9,7 @@
 
 mod credit;
 mod datagrams;
+mod dials;
 mod node;
 
 use super::circuit::{Closed, Handshake, Hop, OriginCircuit, OriginError, OriginEvent};
@@ -156,26 +157,6 @@ impl OnionProxy {
         Some(number)
     }
 
-    fn dial(&mut self, target: Target) -> Option<SocketId> {
-        let to = *target.addrs.first()?;
-        let socket = SocketId::dialled(self.sockets_made);
-        self.sockets_made += 1;
-        let guard = Guard {
-            target,
-            socket,
-            channel: None,
-            open: false,
-            writable: 0,
-            interest: (false, false),
-            circuits: BTreeMap::new(),
-            turn: None,
-            credit: None,
-        };
-        self.guards.insert(socket, guard);
-        self.outputs.push_back(Output::Connect { socket, to });
-        Some(socket)
-    }
-
     /// Sends the first hop's handshake, if the channel is open.
     fn start(&mut self, number: CircuitNumber) {
         let Some(circuit) = self.circuits.get_mut(&number) else { return };
@@ -263,14 +244,6 @@ impl OnionProxy {
         Ok(())
     }
 
-    /// Gives up the dial of a circuit's guard, if it has come to no channel: no circuit can begin over it.
-    pub(crate) fn give_up_dial(&mut self, number: CircuitNumber) {
-        let Some(socket) = self.circuits.get(&number).map(|circuit| circuit.guard) else { return };
-        if self.guards.get(&socket).is_some_and(|guard| !guard.open) {
-            self.end_channel(socket, ChannelError::TimedOut, Some(Output::Abort { socket }));
-        }
-    }
-
     /// Ends a circuit.
     pub fn close_circuit(&mut self, number: CircuitNumber) {
         let Some(circuit) = self.circuits.get_mut(&number) else { return };
@@ -353,13 +326,6 @@ impl OnionProxy {
         for (_, running) in self.exchanges.values_mut().filter(|(of, _)| *of == number) {
             running.on_over(self.now, ExchangeState::Lost(why));
         }
-    }
-
-    fn on_connected(&mut self, now: Instant, socket: SocketId) {
-        let Some(guard) = self.guards.get_mut(&socket) else { return };
-        let Some(&peer) = guard.target.addrs.first() else { return };
-        guard.channel = Some(self.transport.dial(now, self.wall, &guard.target, peer));
-        self.dirty.insert(socket);
     }
 
     fn on_read(&mut self, now: Instant, socket: SocketId, len: usize) {
@@ -501,21 +467,6 @@ impl OnionProxy {
         let id = *circuit.streams.get(&stream)?;
         let (_, running) = self.exchanges.get_mut(&id)?;
         Some((id, running, &mut circuit.origin))
-    }
-
-    /// A channel ends, and its circuits with it.
-    fn end_channel(&mut self, socket: SocketId, error: ChannelError, farewell: Option<Output<Plain>>) {
-        if self.guards.remove(&socket).is_none() {
-            return;
-        }
-        self.outputs.extend(farewell);
-        let lost: Vec<_> =
-            self.circuits.iter().filter(|(_, circuit)| circuit.guard == socket).map(|(n, _)| *n).collect();
-        for number in lost {
-            self.circuits.remove(&number);
-            self.lose_streams(number, None);
-        }
-        self.event(ProxyEvent::ChannelClosed(error));
     }
 
     fn on_timeout(&mut self, now: Instant) {

@@ -52,8 +52,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_millis(100);
 /// How long an observer may take for a snapshot of at most 4,096 rows: while it does, nobody else is heard.
 const SNAPSHOT_MAX: Duration = Duration::from_millis(500);
-/// What one write may bring. The system waits [`socket::WRITE_MAX`] for room for each of its buffers, of some 36 KiB, and
-/// not for a write.
+/// What one write may bring. The system waits [`socket::WRITE_MAX`] for room for each of its buffers, of some 36 KiB,
+/// and not for a write.
 const WRITE_BYTES_MAX: usize = 16 << 10;
 /// How long this waits for something to do, where nothing is due.
 const PATIENCE: Duration = Duration::from_secs(3600);
@@ -164,7 +164,7 @@ struct Running {
     unanswered: BTreeMap<WatchId, Unanswered>,
     /// Shards that are to be told what to force where.
     untold: BTreeSet<(usize, Place)>,
-    /// When shards were last told that, since the observatory began.
+    /// When shards were last told that.
     told_at: Option<Duration>,
 }
 
