@@ -354,13 +354,14 @@ impl DirectoryClient {
             self.schedule.on_consensus(&consensus, now_unix_s, rng);
             self.gaps = None;
         }
-        if is_whole {
-            self.gaps = None;
-        } else if self.gaps.is_none() {
-            let mut gaps = FetchSchedule::new(now_unix_s);
-            gaps.on_failure(now_unix_s, rng);
-            self.gaps = Some(gaps);
-        }
+        // Gaps that were known before have their next try already.
+        self.gaps = (!is_whole).then(|| {
+            self.gaps.unwrap_or_else(|| {
+                let mut gaps = FetchSchedule::new(now_unix_s);
+                gaps.on_failure(now_unix_s, rng);
+                gaps
+            })
+        });
         if text.is_none() && self.consensus.as_deref() == Some(&consensus) {
             return Ok(());
         }
@@ -405,13 +406,14 @@ impl DirectoryClient {
         self.files
             .create_private_dir(directory)
             .map_err(|source| FetchError::Write { path: directory.clone(), source })?;
-        let microdescs = self.microdescs.to_text(last_listed_unix_s);
-        let certs = self.certs.to_text();
-        let beside = consensus.map(|text| [(CERTS_FILE, certs.as_str()), (CONSENSUS_FILE, text)]);
-        let files = [(MICRODESCS_FILE, microdescs.as_str())].into_iter().chain(beside.into_iter().flatten());
-        for (name, text) in files {
-            let path = self.cache_directory.join(name);
-            self.files.write(&path, text.as_bytes()).map_err(|source| FetchError::Write { path, source })?;
+        let write = |name: &str, text: &str| {
+            let path = directory.join(name);
+            self.files.write(&path, text.as_bytes()).map_err(|source| FetchError::Write { path, source })
+        };
+        write(MICRODESCS_FILE, &self.microdescs.to_text(last_listed_unix_s))?;
+        if let Some(consensus) = consensus {
+            write(CERTS_FILE, &self.certs.to_text())?;
+            write(CONSENSUS_FILE, consensus)?;
         }
         Ok(())
     }

@@ -168,23 +168,22 @@ impl RunSamples {
 
     /// The samples of a run are there whole or not at all: takes out what an interrupted run left.
     pub(crate) fn forget_run(&mut self, run: usize) {
-        for series in &mut self.series {
-            series.runs.remove(&run);
-            series.times_s.remove(&run);
-            series.pairs.remove(&run);
-        }
-        self.series.retain(|series| !series.runs.is_empty());
+        self.keep(|other| other != run);
     }
 
     /// The samples of the first runs, so many.
     pub(crate) fn of_runs(mut self, count: usize) -> Self {
+        self.keep(|run| run < count);
+        self
+    }
+
+    fn keep(&mut self, is_kept: impl Fn(usize) -> bool) {
         for series in &mut self.series {
-            series.runs.retain(|run, _| *run < count);
-            series.times_s.retain(|run, _| *run < count);
-            series.pairs.retain(|run, _| *run < count);
+            series.runs.retain(|run, _| is_kept(*run));
+            series.times_s.retain(|run, _| is_kept(*run));
+            series.pairs.retain(|run, _| is_kept(*run));
         }
         self.series.retain(|series| !series.runs.is_empty());
-        self
     }
 
     /// Adds the plan's paired figures for a run.
