@@ -1,7 +1,8 @@
 //! Which circuits there are, and for whom.
 //!
 //! 1. One is built ahead, as soon as the network is known.
-//! 2. The first request that takes it gives it its isolation; only requests with the same come after.
+//! 2. The first request that takes it gives it its isolation; only requests with the same come after. One that waits for
+//!    a circuit to be built takes another that is built earlier, and leaves the first to others.
 //! 3. After [`SocksOptions::dirty_max`](super::SocksOptions::dirty_max), or when its exit has failed a stream, it takes
 //!    no new ones, and ends with its last.
 //! 4. One that cannot be built is tried anew over another path, later each time.
@@ -128,6 +129,20 @@ impl Circuits {
         }
     }
 
+    /// A circuit is for requests of this isolation from now on. Whether it is built; then those that are not, and were
+    /// for the same, are for whoever comes first again: nobody is to have two where one is enough.
+    fn claim(&mut self, number: CircuitNumber, isolation: &Option<Isolation>) -> bool {
+        let Some(entry) = self.open.get_mut(&number) else { return false };
+        let is_new = entry.isolation.replace(isolation.clone()).is_none();
+        let is_built = entry.built;
+        if is_new && is_built {
+            let unbuilt = self.open.values_mut().filter(|entry| !entry.built);
+            let same = unbuilt.filter(|entry| entry.isolation.as_ref() == Some(isolation));
+            same.for_each(|entry| entry.isolation = None);
+        }
+        is_built
+    }
+
     /// A session is not read until its circuit takes something.
     pub fn hold(&mut self, number: CircuitNumber, session: SocketId) {
         if let Some(entry) = self.open.get_mut(&number)
@@ -173,9 +188,7 @@ impl SocksProxy {
                 Err(_) => return Place::Nowhere,
             },
         };
-        let Some(entry) = self.circuits.open.get_mut(&number) else { return Place::Later };
-        entry.isolation.get_or_insert_with(|| isolation.clone());
-        if entry.built { Place::At(number) } else { Place::Later }
+        if self.circuits.claim(number, isolation) { Place::At(number) } else { Place::Later }
     }
 
     /// Begins a circuit. `None` while there are too many, too many failed, or the network is not known.

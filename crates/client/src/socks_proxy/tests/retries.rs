@@ -97,6 +97,10 @@ fn a_built_circuit_is_taken_before_one_that_is_not() {
     world.builds = true;
     world.ask(Some(b'b'));
     assert_eq!(world.begins(), 2, "no time has passed");
+    assert!(
+        !world.proxy.proxy.has_circuit(CircuitNumber(3)),
+        "the one that was left is ahead of the next request"
+    );
 }
 
 #[test]
