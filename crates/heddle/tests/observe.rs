@@ -221,6 +221,29 @@ fn whoever_changes_his_mind_a_thousand_times_keeps_nobody_waiting() {
     assert!(relay.told(&["list"]).contains("watch\t2000\t"));
 }
 
+/// No cell comes, so that nothing is seen.
+#[test]
+fn a_watch_ends_in_its_time_also_when_nothing_is_seen() {
+    let relay = Relay::start();
+    assert_eq!(relay.told(&["watch", "lanes", "--at", "before-push", "--for", "300ms"]), "");
+}
+
+#[test]
+fn whoever_does_not_read_is_cut_off_and_keeps_nobody_waiting() {
+    let relay = Relay::start();
+    let mut deaf = relay.connect();
+    deaf.get_ref().set_write_timeout(Some(PATIENCE)).unwrap();
+    let begun = Instant::now();
+    let cut_off = loop {
+        if let Err(error) = deaf.get_mut().write_all(b"list\n") {
+            break error;
+        }
+        assert!(begun.elapsed() < PATIENCE, "what it does not read waits without end");
+    };
+    assert_eq!(cut_off.kind(), std::io::ErrorKind::BrokenPipe);
+    assert!(relay.told(&["list"]).contains("family\tlanes\t"));
+}
+
 #[test]
 fn whoever_asks_amiss_is_told_so_in_a_sentence() {
     let relay = Relay::start();

@@ -193,7 +193,8 @@ impl SocksProxy {
 
     /// Begins a circuit. `None` while there are too many, too many failed, or the network is not known.
     fn build(&mut self, port: Option<u16>, not_exits: &[RsaId]) -> Result<Option<CircuitNumber>, NoPath> {
-        if self.now < self.circuits.build_at || !self.has_place() {
+        let may_be_one_more = self.has_place() || self.idle().is_some();
+        if self.now < self.circuits.build_at || !may_be_one_more {
             return Ok(None);
         }
         let Some(directory) = &self.directory else { return Ok(None) };
@@ -214,6 +215,10 @@ impl SocksProxy {
         })?;
         let relay = |hop: Option<&(Hop, Handshake)>| hop.map(|(hop, _)| hop.target.rsa);
         let (guard, exit) = (relay(hops.first()), relay(hops.last()));
+        // Now that there is a path, the oldest that has no streams gives way.
+        if let Some(idle) = self.idle().filter(|_| !self.has_place()) {
+            self.end_circuit(idle);
+        }
         let Some(number) = self.proxy.build(hops) else { return Ok(None) };
         let entry = Entry {
             names,
@@ -233,21 +238,20 @@ impl SocksProxy {
         Ok(Some(number))
     }
 
-    /// Whether one circuit more may be there. The oldest that has no streams gives way.
-    fn has_place(&mut self) -> bool {
-        if self.circuits.open.len() < self.options.circuits_max {
-            return true;
-        }
+    /// Whether one circuit more may be there.
+    fn has_place(&self) -> bool {
+        self.circuits.open.len() < self.options.circuits_max
+    }
+
+    /// The oldest circuit that is built and has no streams.
+    fn idle(&self) -> Option<CircuitNumber> {
         let idle = self.circuits.open.iter().find(|(_, entry)| entry.built && entry.streams.is_empty());
-        let Some(number) = idle.map(|(number, _)| *number) else { return false };
-        self.end_circuit(number);
-        true
+        idle.map(|(number, _)| *number)
     }
 
     /// Begins a circuit ahead of requests, if none is free.
     pub(super) fn build_ahead(&mut self) {
-        let is_full = self.circuits.open.len() >= self.options.circuits_max;
-        if !is_full && self.circuits.open.values().all(|entry| entry.isolation.is_some()) {
+        if self.has_place() && self.circuits.open.values().all(|entry| entry.isolation.is_some()) {
             // Why there is none was told.
             let _ = self.build(None, &[]);
         }

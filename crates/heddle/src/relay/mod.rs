@@ -105,14 +105,11 @@ pub fn run(layers: &[PathBuf]) -> Result<(), Failure> {
     let listeners = Listeners::bind(&options)?;
     let metrics_port = metrics::bind(&options)?;
     options.outbound_bind_address_or.iter().chain(&options.outbound_bind_address).for_each(warn_unless_ours);
-    write_pid_file(&options)?;
+    let _pid_file = PidFile::write(&options)?;
     let places = Places { listeners, metrics_port, stacks };
     let running = start(&options, keys, certs, places, entropy, sockets_max)?;
     let result = wait(&options, &running);
     drop(running.signals);
-    if let Some(path) = &options.pid_file {
-        let _ = std::fs::remove_file(path);
-    }
     result
 }
 
@@ -265,10 +262,23 @@ fn answers_max(options: &Options) -> u64 {
     if options.is_exit() { ResolverOptions::default().cache_answers_max.min(fits) } else { 0 }
 }
 
-fn write_pid_file(options: &Options) -> Result<(), Failure> {
-    let Some(path) = &options.pid_file else { return Ok(()) };
-    std::fs::write(path, format!("{}\n", std::process::id()))
-        .map_err(|error| format!("PidFile {} cannot be written: {error}", path.display()).into())
+/// Tells who we are, as long as there is a relay or one that starts.
+struct PidFile(PathBuf);
+
+impl PidFile {
+    fn write(options: &Options) -> Result<Option<Self>, Failure> {
+        let Some(path) = &options.pid_file else { return Ok(None) };
+        std::fs::write(path, format!("{}\n", std::process::id()))
+            .map_err(|error| format!("PidFile {} cannot be written: {error}", path.display()))?;
+        Ok(Some(PidFile(path.clone())))
+    }
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        // Somebody may have taken it away.
+        let _ = std::fs::remove_file(&self.0);
+    }
 }
 
 /// Hears signals until the relay has ended.

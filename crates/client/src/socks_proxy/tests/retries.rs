@@ -4,7 +4,11 @@ use super::*;
 
 /// Paths are chosen, and relays answer.
 fn choosing(names: &[&str], guards: u8) -> World {
-    let mut world = World::silent(SocksOptions::default());
+    choosing_with(SocksOptions::default(), names, guards)
+}
+
+fn choosing_with(options: SocksOptions, names: &[&str], guards: u8) -> World {
+    let mut world = World::silent(options);
     (world.builds, world.connects) = (true, true);
     world.input(Input::Control(world.directory(names, guards)));
     world
@@ -56,6 +60,23 @@ fn where_no_other_exit_is_left_the_refusal_is_told() {
     assert_eq!((world.begins(), world.last_reply(socket)), (1, 2));
     let told = world.events.iter().filter(|event| matches!(event, SocksEvent::NoPath { .. })).count();
     assert_eq!(told, 0, "there is a path for others");
+}
+
+/// Where there are as many circuits as may be, the oldest idle one gives way, if another can take its place.
+#[test]
+fn an_idle_circuit_gives_way_only_to_one_that_has_a_path() {
+    let options = SocksOptions { circuits_max: 2, ..SocksOptions::default() };
+    let mut world = choosing_with(options, &["guard", "middle", "exit"], 2);
+    let has_first = |world: &World| world.proxy.proxy.has_circuit(CircuitNumber(0));
+    let idle = world.ask(Some(b'a'));
+    world.ask(Some(b'b'));
+    world.refuse(EndReason::EXITPOLICY);
+    world.ask(Some(b'b'));
+    world.input(Input::Eof { socket: idle });
+    world.refuse(EndReason::EXITPOLICY);
+    assert!(has_first(&world), "no other exit was left to try");
+    world.ask(Some(b'c'));
+    assert!(!has_first(&world) && world.begins() == 4);
 }
 
 #[test]
