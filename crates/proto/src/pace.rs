@@ -48,6 +48,11 @@ impl Pace {
         may
     }
 
+    /// Forgets so many that were noted.
+    pub fn give_back(&mut self, count: u32, rate: Rate) {
+        self.clear_at = self.clear_at - rate.time_of(count);
+    }
+
     /// Notes once more, too often or not. Returns whether yet once more would be too often.
     pub fn spend(&mut self, now: Instant, rate: Rate) -> bool {
         let full = now + rate.time_of(rate.burst);
@@ -73,6 +78,18 @@ mod tests {
         assert_eq!(taken(&mut pace, at(0)), 90);
         assert_eq!((1..=100).map(|ds| taken(&mut pace, at(ds * 100))).sum::<usize>(), 30);
         assert_eq!(taken(&mut pace, at(60_000)), 90);
+    }
+
+    #[test]
+    fn what_is_given_back_may_happen_again_and_no_more_than_a_burst() {
+        let rate = Rate { per_s: 1000, burst: 90 };
+        let mut pace = Pace::default();
+        let taken = |pace: &mut Pace, now| (0..1000).filter(|_| pace.take(now, rate)).count();
+        assert_eq!(taken(&mut pace, at(500)), 90);
+        pace.give_back(10, rate);
+        assert_eq!(taken(&mut pace, at(500)), 10);
+        pace.give_back(5_000, rate);
+        assert_eq!(taken(&mut pace, at(500)), 90);
     }
 
     #[test]

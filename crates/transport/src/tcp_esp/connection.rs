@@ -132,7 +132,7 @@ pub(crate) struct Connection {
     /// What the driver opens and accepts, as it said last.
     room: Room,
     state: State,
-    /// Connections that the peer begins inside.
+    /// Connections that the peer begins inside, but for those that became circuits.
     begun: Pace,
     outbox: Outbox,
     batches: bool,
@@ -425,10 +425,10 @@ impl Connection {
         lent: &mut Lent,
         sockets: &mut Sockets,
     ) -> Option<(CircId, Command)> {
-        match &mut self.state {
-            State::Open(open) => open.flows.next_cell(now, lent, sockets),
-            State::Proving(_) | State::Over(_) => None,
-        }
+        let State::Open(open) = &mut self.state else { return None };
+        let cell = open.flows.next_cell(now, lent, sockets);
+        self.begun.give_back(open.flows.take_born(), CONNECTIONS_BEGUN);
+        cell
     }
 
     pub(super) fn send(

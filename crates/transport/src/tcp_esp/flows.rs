@@ -38,6 +38,8 @@ pub(super) struct Flows {
     theirs: u32,
     theirs_max: u32,
     theirs_begun: u32,
+    /// Those of them whose first cell came since this was last asked.
+    theirs_born: u32,
     /// What all hold.
     buffered_bytes: usize,
     /// ENDs that are to be written.
@@ -60,6 +62,7 @@ impl Flows {
             theirs: 0,
             theirs_max: flows_max.saturating_add(slack),
             theirs_begun: 0,
+            theirs_born: 0,
             buffered_bytes: 0,
             ends: Vec::new(),
         }
@@ -221,6 +224,11 @@ impl Flows {
         }
     }
 
+    /// How many of the peer's flows have become circuits since this was last asked.
+    pub(super) fn take_born(&mut self) -> u32 {
+        core::mem::take(&mut self.theirs_born)
+    }
+
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let broken = self.broken.first().map(|(at, _)| *at);
         [broken, self.circuits.poll_timeout()].into_iter().flatten().min()
@@ -262,7 +270,9 @@ impl Flows {
                 Some(command) if circuit.takes(command) => {
                     let circ_id = circuit.circ_id;
                     circuit.flow.moved_at = now;
+                    let unborn = self.circuits.unborn();
                     self.circuits.lent(key);
+                    self.theirs_born += u32::from(self.circuits.unborn() < unborn);
                     return Some((circ_id, command));
                 }
                 Some(_) => self.reset(key, DestroyReason::PROTOCOL.0, sockets),

@@ -7,6 +7,7 @@ use super::{EspEndpoint, EspOptions};
 use crate::connections::{ConnKey, Serve, Want};
 use core::net::SocketAddr;
 use heddle_esp::packet::{DUMMY, IPV4, TCP};
+use heddle_proto::cell::{BODY_LEN, Command};
 use heddle_proto::channel::Role;
 use heddle_proto::endpoint::{ConnectionError, ConnectionEvent, ConnectionOptions, Endpoint, PairSecrets};
 use heddle_seam::datagrams::Datagrams;
@@ -110,6 +111,17 @@ impl Siege {
         !self.send_at(now, TCP, &syn).is_empty()
     }
 
+    /// The listener's stack accepts a flow of the attacker's.
+    fn accept_flow(&mut self, n: u64) -> SocketId {
+        let inside =
+            self.listener.connections.all_live().next().map(|(_, connection)| connection.inner().remote);
+        let peer = SocketAddr::new(inside.expect("it lives").into(), 50_000);
+        let socket = SocketId::accepted(n).on(STACK);
+        let local = address("10.0.0.1:2");
+        self.listener.handle_stack(NOW, Input::Accepted { socket, local, peer });
+        socket
+    }
+
     fn segment(from: u16, to: u16, len: usize) -> Vec<u8> {
         let mut segment = [&from.to_be_bytes()[..], &to.to_be_bytes(), &[0; 16]].concat();
         segment[12] = 5 << 4;
@@ -188,6 +200,21 @@ fn only_so_many_connections_are_begun_at_once_and_in_a_second() {
     assert_eq!(reached_at(60_000), 1000);
 }
 
+/// An honest peer may open as many circuits in a second as it has.
+#[test]
+fn a_connection_that_became_a_circuit_makes_room_for_another() {
+    let mut siege = Siege::open();
+    let begun = (1024..10_000).filter(|from| siege.send_syn(NOW, *from, FLOW_PORT)).count();
+    assert_eq!(begun, 1000);
+    let socket = siege.accept_flow(1);
+    assert!(!siege.send_syn(NOW, 20_000, FLOW_PORT), "no cell came of it");
+    let create = [&[0, 0, 0, 1, Command::CREATE2.0][..], &[0; BODY_LEN]].concat();
+    hear(&mut siege.listener, socket, &create);
+    assert!(siege.listener.next_incoming(NOW).is_some());
+    assert!(siege.send_syn(NOW, 20_001, FLOW_PORT));
+    assert!(!siege.send_syn(NOW, 20_002, FLOW_PORT));
+}
+
 #[test]
 fn what_is_kept_of_the_control_stream_counts() {
     let mut siege = Siege::open();
@@ -202,13 +229,8 @@ fn what_is_kept_of_the_control_stream_counts() {
 #[test]
 fn flows_whose_first_cell_does_not_come_are_refused_beyond_so_many() {
     let mut siege = Siege::open();
-    let inside =
-        siege.listener.connections.all_live().next().map(|(_, connection)| connection.inner().remote);
-    let peer = SocketAddr::new(inside.expect("it lives").into(), 50_000);
     let mut is_refused = |n: u64| {
-        let socket = SocketId::accepted(n).on(STACK);
-        let local = address("10.0.0.1:2");
-        siege.listener.handle_stack(NOW, Input::Accepted { socket, local, peer });
+        siege.accept_flow(n);
         let wishes = core::iter::from_fn(|| siege.listener.poll_stack(NOW, &mut Vec::new()));
         wishes.filter(|wish| matches!(wish, Output::Abort { .. })).count() == 1
     };
