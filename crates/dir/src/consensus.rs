@@ -32,6 +32,11 @@ use crate::publish::Listing;
 /// The longest consensus that is read, in bytes; the public network's has about 3 million.
 pub(crate) const CONSENSUS_BYTES_MAX: usize = 16 << 20;
 
+/// Signatures of one authority that a consensus may have: one is usual, of each algorithm and key that there is.
+const SIGNATURES_OF_ONE_MAX: usize = 4;
+/// And of authorities that we do not know, which are not checked.
+const SIGNATURES_OF_OTHERS_MAX: usize = 100;
+
 /// For how long before its beginning and after its end a consensus is still better than none (dir-spec, section 5.1).
 const REASONABLY_LIVE_S: u64 = DAY_S;
 
@@ -153,6 +158,11 @@ impl Consensus {
         let voters: BTreeSet<[u8; 20]> =
             authorities.iter().filter_map(|authority| authority.v3_ident).collect();
         let voters: Vec<RsaIdentity> = voters.into_iter().map(RsaIdentity::from).collect();
+        // Whoever sends it cannot have us check as many signatures as he likes: each that is wrong costs as much.
+        let signatures = text.lines().filter(|line| line.starts_with("directory-signature ")).count();
+        if signatures > voters.len() * SIGNATURES_OF_ONE_MAX + SIGNATURES_OF_OTHERS_MAX {
+            return Err(ConsensusError::Malformed(format!("it has {signatures} signatures")));
+        }
         let consensus = verify(unverified(text)?.set_n_authorities(voters.len()), &voters, certs)?;
         Ok(Self::from_parsed(&consensus))
     }
@@ -302,13 +312,14 @@ fn verify(
     // are left out here once more.
     let trusted = certs.of(&voters);
     if unverified.key_is_correct(&trusted).is_err() {
-        let missing = unverified
+        // An authority may have signed with several keys.
+        let missing: BTreeSet<[u8; 20]> = unverified
             .signing_cert_ids()
             .filter(|id| voters.contains(&&id.id_fingerprint))
             .filter(|id| !trusted.iter().any(|cert| cert.key_ids() == *id))
             .map(|id| id.id_fingerprint.to_bytes())
             .collect();
-        return Err(ConsensusError::CertsMissing(missing));
+        return Err(ConsensusError::CertsMissing(missing.into_iter().collect()));
     }
     unverified.check_signature(&trusted).map_err(|_| ConsensusError::Unsigned)
 }

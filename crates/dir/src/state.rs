@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::files::Files;
+use zeroize::Zeroizing;
 
 const FILE_BYTES_MAX: usize = 1 << 20;
 
@@ -16,8 +17,11 @@ pub(crate) fn path(data_directory: &Path) -> PathBuf {
 
 /// Reads the file `path`; one that is not there says nothing.
 pub(crate) fn read(files: &dyn Files, path: &Path) -> io::Result<String> {
-    let file = files.read(path, FILE_BYTES_MAX)?;
-    Ok(file.map_or_else(String::new, |bytes| String::from_utf8_lossy(&bytes).into_owned()))
+    Ok(String::from_utf8_lossy(&bytes(files, path)?).into_owned())
+}
+
+fn bytes(files: &dyn Files, path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
+    Ok(files.read(path, FILE_BYTES_MAX)?.unwrap_or_default())
 }
 
 /// What the last line with that keyword says.
@@ -28,18 +32,22 @@ pub(crate) fn value<'a>(state: &'a str, keyword: &str) -> Option<&'a str> {
 
 /// Writes the file `path` with these keywords and values in the place of all that it has of the same keywords.
 pub(crate) fn set(files: &dyn Files, path: &Path, values: &[(&str, String)]) -> io::Result<()> {
-    let mut text = String::new();
-    for line in read(files, path)?.lines() {
-        let keyword = line.split(' ').next();
-        if !values.iter().any(|(ours, _)| keyword == Some(*ours)) {
-            text.push_str(line);
-            text.push('\n');
+    let is_ours = |line: &[u8]| {
+        let keyword = line.split(|byte| byte.is_ascii_whitespace()).next();
+        values.iter().any(|(ours, _)| keyword == Some(ours.as_bytes()))
+    };
+    let there = bytes(files, path)?;
+    let mut text: Vec<u8> = Vec::with_capacity(there.len());
+    for line in there.split_inclusive(|byte| *byte == b'\n').filter(|line| !is_ours(line)) {
+        text.extend(line);
+        if !line.ends_with(b"\n") {
+            text.push(b'\n');
         }
     }
     for (keyword, value) in values {
-        text.push_str(&format!("{keyword} {value}\n"));
+        text.extend(format!("{keyword} {value}\n").as_bytes());
     }
-    files.write(path, text.as_bytes())
+    files.write(path, &text)
 }
 
 #[cfg(test)]
@@ -59,8 +67,10 @@ mod tests {
         let (files, path) = (InMemory::default(), path(Path::new("data")));
         files.create_private_dir(Path::new("data")).unwrap();
         assert_eq!(read(&files, &path).unwrap(), "");
-        files.write(&path, b"# comment\nKey 1\nKeyX 2\nOther 3\nKey 4\n").unwrap();
+        files.write(&path, b"# comment\nKey 1\nKeyX \xff2\r\nOther 3\nKey 4\nKey\nLast").unwrap();
         set(&files, &path, &[("Key", "5".into()), ("New", "6".into())]).unwrap();
-        assert_eq!(read(&files, &path).unwrap(), "# comment\nKeyX 2\nOther 3\nKey 5\nNew 6\n");
+        let written = files.read(&path, FILE_BYTES_MAX).unwrap().unwrap();
+        let wanted = b"# comment\nKeyX \xff2\r\nOther 3\nLast\nKey 5\nNew 6\n";
+        assert_eq!(written.escape_ascii().to_string(), wanted.escape_ascii().to_string());
     }
 }

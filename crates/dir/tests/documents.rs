@@ -81,6 +81,29 @@ fn more_than_half_of_our_authorities_must_have_signed() {
     assert_eq!(parse(&[], &certs()), ConsensusError::Unsigned);
 }
 
+/// Whoever sends a consensus cannot have us check as many signatures as he likes.
+#[test]
+fn a_consensus_with_too_many_signatures_is_refused() {
+    let (body, signature) = CONSENSUS.split_at(CONSENSUS.find("directory-signature ").unwrap());
+    let begin = "-----BEGIN SIGNATURE-----\n";
+    let first = signature.find(begin).unwrap() + begin.len();
+    let mut bent = signature.to_owned();
+    let other = if bent[first..].starts_with('A') { "B" } else { "A" };
+    bent.replace_range(first..=first, other);
+    let parse = |text: &str, certs: &AuthorityCerts| Consensus::parse(text, &authorities(), certs);
+    let bent_many = |many: usize| format!("{body}{}{signature}", bent.repeat(many));
+    assert_eq!(parse(&bent_many(3), &certs()).unwrap(), consensus(), "one of them is right");
+    assert_eq!(parse(&format!("{body}{bent}"), &certs()), Err(ConsensusError::Unsigned));
+    let refused = parse(&bent_many(104), &certs()).unwrap_err();
+    assert_eq!(refused.to_string(), "the consensus is malformed: it has 105 signatures");
+    // Two keys of one authority that we lack are asked for by its name, once.
+    let key = signature.split_whitespace().nth(3).unwrap();
+    let twice = format!("{body}{signature}{}", signature.replace(key, &"B".repeat(key.len())));
+    let ident = authorities()[0].v3_ident.unwrap();
+    let missing = parse(&twice, &AuthorityCerts::default());
+    assert_eq!(missing, Err(ConsensusError::CertsMissing(vec![ident])));
+}
+
 #[test]
 fn certificates_count_when_they_are_ours_and_hold() {
     let mut certs = AuthorityCerts::default();
