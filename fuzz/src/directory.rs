@@ -12,13 +12,9 @@ const NOW_UNIX_S: u64 = 1_795_202_540;
 pub fn run(data: &[u8]) {
     let Some((kind, data)) = data.split_first() else { return };
     let text = String::from_utf8_lossy(data);
-    match kind % 7 {
+    match kind % 8 {
         0 => certs(data),
-        1 => {
-            // Nobody has signed it for us, whatever it says.
-            let authority = DirAuthority::parse(AUTHORITY, &mut Vec::new()).expect("a good line");
-            assert!(Consensus::parse(&text, &[authority], &AuthorityCerts::default()).is_err());
-        }
+        1 => consensus(&text),
         2 => {
             let mut microdescs = Microdescs::default();
             microdescs.add(&text, |_| true);
@@ -37,8 +33,30 @@ pub fn run(data: &[u8]) {
         }
         4 => drop(DirAuthority::parse(&text, &mut Vec::new())),
         5 => http_answer(data),
+        7 => {
+            let mut certs = AuthorityCerts::default();
+            certs.add(&text, &authorities(), NOW_UNIX_S);
+            let mut same = AuthorityCerts::default();
+            same.add(&certs.to_text(), &authorities(), NOW_UNIX_S);
+            assert_eq!(same.to_text(), certs.to_text());
+        }
         _ => signed_consensus(&text),
     }
+}
+
+fn authorities() -> [DirAuthority; 1] {
+    [DirAuthority::parse(AUTHORITY, &mut Vec::new()).expect("a good line")]
+}
+
+/// Whatever is believed says what the authority signed; and without its certificates nothing is.
+fn consensus(text: &str) {
+    let mut certs = AuthorityCerts::default();
+    certs.add(CERTS, &authorities(), NOW_UNIX_S);
+    let parse = |text: &str, certs: &AuthorityCerts| Consensus::parse(text, &authorities(), certs);
+    if let Ok(consensus) = parse(text, &certs) {
+        assert_eq!(parse(SIGNED, &certs), Ok(consensus));
+    }
+    assert!(parse(text, &AuthorityCerts::default()).is_err());
 }
 
 /// An answer is the same in whatever pieces it comes, and never longer than was asked for.
@@ -88,6 +106,9 @@ fn certs(mut data: &[u8]) {
 const AUTHORITY: &str = "auth orport=9001 v3ident=3A1CEB849C2532E1BF0FF86900CF217296106DE4 127.0.0.1:9 \
                          0000000000000000000000000000000000000000";
 
+const SIGNED: &str = include_str!("../../crates/dir/tests/fixtures/microdesc-consensus");
+const CERTS: &str = include_str!("../../crates/dir/tests/fixtures/certs");
+
 pub fn seeds() -> Vec<Vec<u8>> {
     let seed = |kind: u8, data: &[u8]| [&[kind], data].concat();
     // An Ed25519 signing key as its header begins, and every type that a peer sends.
@@ -98,12 +119,13 @@ pub fn seeds() -> Vec<Vec<u8>> {
     }
     vec![
         seed(0, &certs),
-        seed(1, include_bytes!("../../crates/dir/tests/fixtures/microdesc-consensus")),
+        seed(1, SIGNED.as_bytes()),
         seed(2, include_bytes!("../../crates/dir/tests/fixtures/microdescs")),
         seed(3, b"HTTP/1.0 200 OK\r\nContent-Length: 12\r\nContent-Encoding: deflate\r\n\r\nmore"),
         seed(4, AUTHORITY.as_bytes()),
         seed(5, b"HTTP/1.0 200 OK\r\nContent-Length: 4\r\n\r\nbody"),
         seed(5, b"HTTP/1.0 404 Not found\r\n\r\nno length"),
-        seed(6, include_bytes!("../../crates/dir/tests/fixtures/microdesc-consensus")),
+        seed(6, SIGNED.as_bytes()),
+        seed(7, CERTS.as_bytes()),
     ]
 }

@@ -12,9 +12,12 @@ pub mod forwarding;
 pub mod framer;
 pub mod handshake;
 pub mod link;
+pub mod measure;
 pub mod mutate;
 pub mod offer;
 pub mod offload;
+pub mod onionskin;
+pub mod origin;
 pub mod quic;
 pub mod relay;
 pub mod sctp;
@@ -44,8 +47,11 @@ pub const TARGETS: &[Target] = &[
     ("handshake", handshake::run, handshake::seeds),
     ("link", link::run, link::seeds),
     ("credit", credit::run, credit::seeds),
+    ("measure", measure::run, measure::seeds),
     ("offer", offer::run, offer::seeds),
     ("offload", offload::run, offload::seeds),
+    ("onionskin", onionskin::run, onionskin::seeds),
+    ("origin", origin::run, origin::seeds),
     ("quic", quic::run, quic::seeds),
     ("relay", relay::run, relay::seeds),
     ("sctp", sctp::run, sctp::seeds),

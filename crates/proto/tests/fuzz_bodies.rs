@@ -9,10 +9,14 @@ mod extend;
 mod framer;
 #[path = "../../../fuzz/src/link.rs"]
 mod link;
+#[path = "../../../fuzz/src/measure.rs"]
+mod measure;
 #[path = "../../../fuzz/src/mutate.rs"]
 mod mutate;
 #[path = "../../../fuzz/src/offer.rs"]
 mod offer;
+#[path = "../../../fuzz/src/onionskin.rs"]
+mod onionskin;
 #[path = "../../../fuzz/src/relay.rs"]
 mod relay;
 #[path = "../../../fuzz/src/stream.rs"]
@@ -20,6 +24,8 @@ mod stream;
 
 /// Inputs per target.
 const ROUNDS: u64 = 20_000;
+/// And of handshakes, which compute long.
+const HANDSHAKE_ROUNDS: u64 = 2_000;
 
 #[test]
 fn credit_stands() {
@@ -42,8 +48,18 @@ fn link_stands() {
 }
 
 #[test]
+fn measure_stands() {
+    mutate::throw(measure::run, &measure::seeds(), ROUNDS);
+}
+
+#[test]
 fn offer_stands() {
     mutate::throw(offer::run, &offer::seeds(), ROUNDS);
+}
+
+#[test]
+fn onionskin_stands() {
+    mutate::throw(onionskin::run, &onionskin::seeds(), HANDSHAKE_ROUNDS);
 }
 
 #[test]
