@@ -3,13 +3,16 @@
 use heddle_relay::Limits;
 use heddle_torrc::Options;
 
-/// `MaxMemInQueues`, or what stock Tor takes without it: two fifths of the machine's memory, within limits. Where the
-/// memory is not known it is the least.
+/// `MaxMemInQueues`, or what stock Tor takes without it: three quarters of the machine's memory where that is less than
+/// 8 GiB, else two fifths, because a second relay is to have room there; 256 MiB at least, and 8 GiB at most. Where
+/// the memory is not known it is the least.
 pub fn queue_bytes_max(options: &Options, memory_bytes: Option<u64>) -> usize {
     const MIN: u64 = 256 << 20;
     const MAX: u64 = 8 << 30;
+    const LARGE_MEMORY: u64 = 8 << 30;
+    let part = |total: u64| if total < LARGE_MEMORY { total / 4 * 3 } else { total / 5 * 2 };
     let bytes = match options.max_mem_in_queues {
-        0 => memory_bytes.map_or(MIN, |total| (total / 5 * 2).clamp(MIN, MAX)),
+        0 => memory_bytes.map_or(MIN, |total| part(total).clamp(MIN, MAX)),
         chosen => chosen,
     };
     usize::try_from(bytes).unwrap_or(usize::MAX)
@@ -50,11 +53,13 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_what_was_chosen_or_two_fifths_within_limits() {
+    fn memory_is_what_was_chosen_or_the_part_that_stock_tor_takes() {
         let mut options = Options::default();
         let gib = |number: u64| Some(number << 30);
-        let found = [None, gib(0), gib(5), gib(100)].map(|memory| queue_bytes_max(&options, memory));
-        assert_eq!(found, [256 << 20, 256 << 20, 2 << 30, 8 << 30]);
+        let found = [None, gib(0), gib(4), gib(10), gib(100)].map(|memory| queue_bytes_max(&options, memory));
+        assert_eq!(found, [256 << 20, 256 << 20, 3 << 30, 4 << 30, 8 << 30]);
+        let around = [(8 << 30) - 4, 8 << 30].map(|memory| queue_bytes_max(&options, Some(memory)));
+        assert_eq!(around, [(6 << 30) - 3, (8 << 30) / 5 * 2]);
         options.max_mem_in_queues = 70 << 20;
         assert_eq!(queue_bytes_max(&options, gib(5)), 70 << 20);
     }

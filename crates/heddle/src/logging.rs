@@ -1,8 +1,9 @@
 //! Log lines as stock Tor writes them, where the torrc's `Log` lines send them.
 
 use crate::torrc::{Log, LogTarget, Severity};
+use std::fmt;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -55,6 +56,18 @@ pub(crate) fn reopen() -> Vec<String> {
     failures
 }
 
+/// Logs why the program ends, which its `main` says on standard error besides: not there again, and on no terminal,
+/// which shows both.
+pub(crate) fn say_last(error: &impl fmt::Display) {
+    let Some(logger) = LOGGER.get() else { return };
+    let (severity, name) = severity(log::Level::Error);
+    logger.write(severity, name, format_args!("{error}"), |output| match output {
+        Sunk::Stdout => !io::stdout().is_terminal(),
+        Sunk::Stderr => false,
+        Sunk::File(..) => true,
+    });
+}
+
 fn cannot_be_opened(path: &Path, error: &io::Error) -> String {
     format!("the log file {} cannot be opened: {error}; check the Log line", path.display())
 }
@@ -87,6 +100,32 @@ fn severity(level: log::Level) -> (Severity, &'static str) {
     }
 }
 
+impl Logger {
+    /// Writes a line where messages of its severity go, as far as `takes` has it.
+    fn write(
+        &self,
+        severity: Severity,
+        name: &str,
+        message: fmt::Arguments<'_>,
+        takes: impl Fn(&Sunk) -> bool,
+    ) {
+        let form =
+            format_description!("[month repr:short] [day] [hour]:[minute]:[second].[subsecond digits:3]");
+        let now = OffsetDateTime::now_utc().format(form).unwrap_or_default();
+        let line = format!("{now} [{name}] {message}\n");
+        let mut sinks = self.sinks.lock().unwrap_or_else(PoisonError::into_inner);
+        let in_range = sinks.iter_mut().filter(|sink| sink.min <= severity && severity <= sink.max);
+        for sink in in_range.filter(|sink| takes(&sink.output)) {
+            // A full disk or a closed terminal is no reason to stop a relay.
+            let _ = match &mut sink.output {
+                Sunk::Stdout => io::stdout().write_all(line.as_bytes()),
+                Sunk::Stderr => io::stderr().write_all(line.as_bytes()),
+                Sunk::File(_, file) => file.write_all(line.as_bytes()),
+            };
+        }
+    }
+}
+
 impl log::Log for Logger {
     fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
         // Libraries chatter; the relay's own words are what an operator asked for.
@@ -98,19 +137,7 @@ impl log::Log for Logger {
             return;
         }
         let (severity, name) = severity(record.level());
-        let form =
-            format_description!("[month repr:short] [day] [hour]:[minute]:[second].[subsecond digits:3]");
-        let now = OffsetDateTime::now_utc().format(form).unwrap_or_default();
-        let line = format!("{now} [{name}] {}\n", record.args());
-        let mut sinks = self.sinks.lock().unwrap_or_else(PoisonError::into_inner);
-        for sink in sinks.iter_mut().filter(|sink| sink.min <= severity && severity <= sink.max) {
-            // A full disk or a closed terminal is no reason to stop a relay.
-            let _ = match &mut sink.output {
-                Sunk::Stdout => io::stdout().write_all(line.as_bytes()),
-                Sunk::Stderr => io::stderr().write_all(line.as_bytes()),
-                Sunk::File(_, file) => file.write_all(line.as_bytes()),
-            };
-        }
+        self.write(severity, name, *record.args(), |_| true);
     }
 
     fn flush(&self) {}

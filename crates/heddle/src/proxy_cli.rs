@@ -5,6 +5,7 @@
 
 use crate::logging;
 use crate::output;
+use crate::relay::user::Users;
 use crate::torrc::{ClientOptions, LogTarget};
 use clap::Args;
 use heddle_client::{Directory, RelayName, SocksEvent, SocksLanguage, SocksOptions, SocksProxy};
@@ -77,6 +78,7 @@ enum Message {
 /// Runs the proxy until a signal ends it.
 pub fn run(args: ProxyArgs) -> Result<ExitCode, Box<dyn Error>> {
     let (mut options, warnings) = ClientOptions::load(&args.torrc)?;
+    Users::of_system().must_own("DataDirectory", &options.data_directory)?;
     if args.path.len() > 9 {
         return Err("--path: a circuit has at most 9 relays; name fewer".into());
     }

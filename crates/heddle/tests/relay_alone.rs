@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::TcpListener;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, chown};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -58,6 +58,66 @@ fn a_start_that_fails_leaves_no_pid_file() {
     let said = String::from_utf8(start.stderr).unwrap();
     assert!(!start.status.success() && said.contains("observe.sock"), "{said}");
     assert!(!pid_file.exists());
+}
+
+/// Nobody may read standard error of a relay that ended days ago.
+#[test]
+fn a_relay_that_ends_by_itself_says_why_in_its_log_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let [torrc, log, data] = ["torrc", "log", "data"].map(|name| dir.path().join(name));
+    let occupied = TcpListener::bind("127.0.0.1:0").unwrap();
+    let or_port = occupied.local_addr().unwrap();
+    let options = format!(
+        "Nickname middle1\nAddress 192.0.2.1\nORPort {or_port}\nDataDirectory {}\nLog notice file {}\n\
+         Log notice stderr\n",
+        data.display(),
+        log.display()
+    );
+    fs::write(&torrc, options).unwrap();
+    let start = Command::new(env!("CARGO_BIN_EXE_heddle-relay")).arg("-f").arg(&torrc).output().unwrap();
+    let said = String::from_utf8(start.stderr).unwrap();
+    let reason = format!("ORPort {or_port} cannot be opened");
+    assert!(!start.status.success() && said.contains(&format!("heddle-relay: {reason}")), "{said}");
+    assert_eq!(said.matches(&reason).count(), 1, "whoever reads it reads it once: {said}");
+    let logged = fs::read_to_string(&log).unwrap();
+    assert!(logged.contains(&format!("[err] {reason}")), "{logged}");
+}
+
+/// What another user's relay would find there could not be read by it, such as keys and a lock of root's.
+#[test]
+fn a_directory_of_another_user_is_left_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let [torrc, data] = ["torrc", "data"].map(|name| dir.path().join(name));
+    fs::create_dir(&data).unwrap();
+    // Only root can give it away, and only where that user exists; the module of the check has tests for others.
+    if chown(&data, Some(1), None).is_err() {
+        return;
+    }
+    let options =
+        format!("Nickname middle1\nAddress 192.0.2.1\nORPort 9001\nDataDirectory {}\n", data.display());
+    fs::write(&torrc, options).unwrap();
+    for arguments in [&["--list-fingerprint"][..], &[]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_heddle-relay"));
+        let refused = command.arg("-f").arg(&torrc).args(arguments).output().unwrap();
+        let said = String::from_utf8(refused.stderr).unwrap();
+        let begins = format!("heddle-relay: DataDirectory {} belongs to ", data.display());
+        assert!(!refused.status.success() && said.starts_with(&begins), "{said}");
+        assert_eq!(fs::read_dir(&data).unwrap().count(), 0, "{said}");
+    }
+}
+
+/// Without a home `~` would be a folder of that name.
+#[test]
+fn a_relay_without_a_home_needs_a_whole_path() {
+    let dir = tempfile::tempdir().unwrap();
+    let torrc = dir.path().join("torrc");
+    fs::write(&torrc, "Nickname middle1\nORPort 9001\n").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_heddle-relay"));
+    command.arg("-f").arg(&torrc).arg("--list-fingerprint").env_remove("HOME").current_dir(dir.path());
+    let refused = command.output().unwrap();
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(!refused.status.success() && said.contains(": DataDirectory: HOME is not set"), "{said}");
+    assert!(!dir.path().join("~").exists());
 }
 
 /// Links without encryption are the laboratory's. Their tags say what they are, so whoever has the code has this text.

@@ -1,6 +1,8 @@
-//! What concerns the whole process: descriptors, memory and signals.
+//! What concerns the whole process: its user, descriptors, memory and signals.
 
-use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
+use rustix::process::{
+    DumpableBehavior, Resource, Rlimit, geteuid, getrlimit, set_dumpable_behavior, setrlimit,
+};
 use signal_hook::iterator::{Handle, Signals};
 use std::io;
 use std::thread::{self, JoinHandle};
@@ -23,6 +25,12 @@ pub fn refuse_debuggers() -> io::Result<()> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
     Ok(())
+}
+
+/// The number of the user whose rights the process has, as its own user namespace counts them: there, owners of files
+/// have numbers of the same kind.
+pub fn effective_user() -> u32 {
+    geteuid().as_raw()
 }
 
 /// The machine's memory in bytes, or `None` when the system does not tell.
@@ -69,6 +77,7 @@ impl Drop for SignalThread {
 mod tests {
     use super::*;
     use rustix::process::dumpable_behavior;
+    use std::os::unix::fs::MetadataExt;
     use std::sync::mpsc;
     use std::time::Duration;
 
@@ -76,6 +85,15 @@ mod tests {
     fn the_descriptor_limit_is_raised_to_what_is_allowed() {
         let limit = raise_descriptor_limit().unwrap();
         assert_eq!(getrlimit(Resource::Nofile).current, limit);
+    }
+
+    #[test]
+    fn what_the_process_makes_belongs_to_its_effective_user() {
+        let path = std::env::temp_dir().join(format!("heddle-net-user-{}", std::process::id()));
+        std::fs::write(&path, "").unwrap();
+        let made = std::fs::metadata(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(made.uid(), effective_user());
     }
 
     #[test]

@@ -7,10 +7,12 @@ use super::lines::{self, Command, Line, Place};
 use super::names::{self, Name};
 use super::setting::flag;
 use super::units::parse_seconds;
-use super::values::{Log, expand_home};
+use super::values::{DATA_DIRECTORY, Log, expand_home};
 use super::{TorrcError, Warning};
 use heddle_dir::authority::DirAuthority;
 use std::collections::{BTreeMap, BTreeSet};
+use std::env;
+use std::ffi::OsStr;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -40,11 +42,16 @@ impl ClientOptions {
     /// # Errors
     /// One sentence with file and line, and how to mend it.
     pub fn load(path: &Path) -> Result<(Self, Vec<Warning>), TorrcError> {
+        Self::load_for(path, env::var_os("HOME").as_deref())
+    }
+
+    /// The same for the user whose home directory this is.
+    fn load_for(path: &Path, home: Option<&OsStr>) -> Result<(Self, Vec<Warning>), TorrcError> {
         let mut reader = Reader::default();
         for line in lines::read(path)? {
             reader.take(line)?;
         }
-        reader.finish(&Place { file: path.to_owned(), line: 0 })
+        reader.finish(&Place { file: path.to_owned(), line: 0 }, home)
     }
 }
 
@@ -119,7 +126,20 @@ impl Reader {
         Ok(values)
     }
 
-    fn finish(mut self, whole: &Place) -> Result<(ClientOptions, Vec<Warning>), TorrcError> {
+    /// `DataDirectory`, or stock Tor's.
+    fn data_directory(&self, whole: &Place, home: Option<&OsStr>) -> Result<PathBuf, TorrcError> {
+        match self.one("DataDirectory", None, |text| expand_home(Path::new(text), home).map(Some))? {
+            Some(directory) => Ok(directory),
+            None => expand_home(Path::new(DATA_DIRECTORY), home)
+                .map_err(|why| TorrcError::at(whole, format!("DataDirectory: {why}"))),
+        }
+    }
+
+    fn finish(
+        mut self,
+        whole: &Place,
+        home: Option<&OsStr>,
+    ) -> Result<(ClientOptions, Vec<Warning>), TorrcError> {
         if !self.one("TestingTorNetwork", false, flag)? {
             let line = self.lines.get("TestingTorNetwork").and_then(|lines| lines.last());
             let text = "TestingTorNetwork: `heddle proxy` is for laboratories, and nobody is anonymous with it; \
@@ -136,10 +156,14 @@ impl Reader {
         }
         let options = ClientOptions {
             socks: self.one("SocksPort", (Ipv4Addr::LOCALHOST, SOCKS_PORT).into(), socks_port)?,
-            data_directory: self.one("DataDirectory", expand_home("~/.tor"), |text| Ok(expand_home(text)))?,
+            data_directory: self.data_directory(whole, home)?,
             authorities,
             dirty_max: Duration::from_secs(self.one("MaxCircuitDirtiness", 600, parse_seconds)?),
-            log: self.all("Log", Log::parse)?,
+            log: self.all("Log", |text, warnings| {
+                let mut log = Log::parse(text, warnings)?;
+                log.expand_home(home)?;
+                Ok(log)
+            })?,
         };
         Ok((options, self.warnings))
     }
@@ -176,16 +200,22 @@ fn socks_port(text: &str) -> Result<SocketAddr, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::LogTarget;
 
     const AUTHORITY: &str = "DirAuthority a orport=1 v3ident=3A1CEB849C2532E1BF0FF86900CF217296106DE4 127.0.0.1:9 \
                              0000000000000000000000000000000000000000";
 
     fn load(text: &str) -> Result<(ClientOptions, Vec<String>), String> {
+        load_for(text, Some(OsStr::new("/elsewhere")))
+    }
+
+    fn load_for(text: &str, home: Option<&OsStr>) -> Result<(ClientOptions, Vec<String>), String> {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("torrc");
         std::fs::write(&path, text).unwrap();
         let cut = |text: String| text.replace(&format!("{}/", directory.path().display()), "");
-        let (options, warnings) = ClientOptions::load(&path).map_err(|error| cut(error.to_string()))?;
+        let (options, warnings) =
+            ClientOptions::load_for(&path, home).map_err(|error| cut(error.to_string()))?;
         Ok((options, warnings.iter().map(|warning| cut(warning.to_string())).collect()))
     }
 
@@ -204,6 +234,20 @@ mod tests {
         assert_eq!(warnings, [ignored(6, "LearnCircuitBuildTimeout"), ignored(9, "ConfluxEnabled")]);
         let (options, _) = load(&format!("TestingTorNetwork 1\n{AUTHORITY}\n")).unwrap();
         assert_eq!(options.socks, "127.0.0.1:9050".parse().unwrap());
+    }
+
+    #[test]
+    fn a_path_at_home_needs_one() {
+        let network = format!("TestingTorNetwork 1\n{AUTHORITY}\n");
+        let (options, _) = load(&format!("{network}Log notice file ~/log\n")).unwrap();
+        assert_eq!(options.data_directory, Path::new("/elsewhere/.tor"));
+        assert_eq!(options.log[0].target, LogTarget::File("/elsewhere/log".into()));
+        let homeless = |lines: &str| load_for(&format!("{network}{lines}"), None);
+        let said = homeless("").unwrap_err();
+        assert!(said.starts_with("torrc: DataDirectory: HOME is not set, so `~/.tor` is nowhere"), "{said}");
+        let said = homeless("DataDirectory /data\nLog notice file ~/log\n").unwrap_err();
+        assert!(said.starts_with("torrc:4: Log: HOME is not set, so `~/log` is nowhere"), "{said}");
+        assert_eq!(homeless("DataDirectory /data\n").unwrap().0.data_directory, Path::new("/data"));
     }
 
     #[test]

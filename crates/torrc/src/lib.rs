@@ -3,7 +3,7 @@
 //! 1. `lines` turns files into lines: comments, quotes, continuation, `%include`.
 //! 2. [`Torrc::load`] finds each line's option among stock Tor's names and decides which lines count: the last one of
 //!    a plain option, all of a list's, and what `+Option` and `/Option` add and clear.
-//! 3. `settings` and `heddle_settings` put the values into [`Options`], and [`Options::validate`] checks them together.
+//! 3. `settings` and `heddle_settings` put the values into [`Options`], and `Options::complete` checks them together.
 //!
 //! A torrc that stock Tor takes is taken here. What Heddle does not support is named in one warning for each option;
 //! an unknown name is an error, because a misspelt option must not be lost in silence.
@@ -26,6 +26,8 @@ mod stock_tests;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::env;
+use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -66,22 +68,28 @@ impl Torrc {
         Self::load_layers(&[path])
     }
 
-    /// Reads and checks lines that are in no file, and include none. `path` is what errors call them.
+    /// Reads and checks lines that are in no file, and include none. `path` is what errors call them. They are no
+    /// user's, so `~` in a path stays what it is.
     pub fn parse(text: &str, path: &Path) -> Result<(Options, Vec<Warning>), TorrcError> {
         let mut resolved = Resolved::default();
         resolved.add_layer(lines::parse(text, path)?)?;
-        resolved.finish(&Place { file: path.to_owned(), line: 0 })
+        resolved.finish(&Place { file: path.to_owned(), line: 0 }, Some(OsStr::new("~")))
     }
 
     /// Reads several files, each over those before it, such as a system's `--defaults-torrc` and then the operator's
     /// torrc: a list that a later file sets replaces the earlier one's, unless it is written `+Option`.
     pub fn load_layers(paths: &[&Path]) -> Result<(Options, Vec<Warning>), TorrcError> {
+        Self::load_for(paths, env::var_os("HOME").as_deref())
+    }
+
+    /// The same for the user whose home directory this is.
+    fn load_for(paths: &[&Path], home: Option<&OsStr>) -> Result<(Options, Vec<Warning>), TorrcError> {
         let mut resolved = Resolved::default();
         for path in paths {
             resolved.add_layer(lines::read(path)?)?;
         }
         let last = Place { file: paths.last().map_or_else(PathBuf::new, |path| path.to_path_buf()), line: 0 };
-        resolved.finish(&last)
+        resolved.finish(&last, home)
     }
 }
 
@@ -188,10 +196,14 @@ impl Resolved {
         self.warnings.push(Warning { place: line.place.clone(), option: option.to_owned(), text });
     }
 
-    fn finish(mut self, last: &Place) -> Result<(Options, Vec<Warning>), TorrcError> {
+    /// Whether an option that is 0 or 1 is 1.
+    fn is_on(&self, name: &str) -> bool {
+        self.values.get(name).is_some_and(|values| values.iter().any(|value| value.text == "1"))
+    }
+
+    fn finish(mut self, last: &Place, home: Option<&OsStr>) -> Result<(Options, Vec<Warning>), TorrcError> {
         let mut options = Options::default();
-        let testing = self.values.get("TestingTorNetwork");
-        if testing.is_some_and(|values| values.iter().any(|value| value.text == "1")) {
+        if self.is_on("TestingTorNetwork") {
             apply_testing_defaults(&mut options);
         }
         for (name, values) in &self.values {
@@ -200,8 +212,10 @@ impl Resolved {
                 .expect("values are kept under the names of settings");
             set_option(&setting, values, &mut options, &mut self.warnings)?;
         }
-        self.raise_default_limits(&mut options);
-        options.validate().map_err(|(name, reason)| {
+        if self.is_on("AddressDisableIPv6") {
+            options.disable_ipv6();
+        }
+        options.complete(home).map_err(|(name, reason)| {
             let place =
                 self.values.get(name).and_then(|values| values.last()).map_or(last, |value| &value.place);
             TorrcError::at(place, format!("{name}: {reason}"))
@@ -212,17 +226,6 @@ impl Resolved {
             text: text.to_owned(),
         }));
         Ok((options, self.warnings))
-    }
-
-    /// A relay limit above the default general limit raises that one, unless the operator set it.
-    fn raise_default_limits(&self, options: &mut Options) {
-        let relay_max = options.relay_bandwidth_rate.max(options.relay_bandwidth_burst);
-        if !self.values.contains_key("BandwidthRate") {
-            options.bandwidth_rate = options.bandwidth_rate.max(options.relay_bandwidth_rate);
-        }
-        if !self.values.contains_key("BandwidthBurst") {
-            options.bandwidth_burst = options.bandwidth_burst.max(relay_max);
-        }
     }
 }
 
@@ -303,7 +306,7 @@ impl TorrcError {
 impl Warning {
     /// Whether what was written has no effect, because Heddle does not heed the option.
     pub fn is_of_no_effect(&self) -> bool {
-        self.text == NOT_SUPPORTED
+        self.text == NOT_SUPPORTED || self.text == settings::NO_FAMILY_KEYS
     }
 
     /// The stock name of the option it is about.

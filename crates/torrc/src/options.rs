@@ -1,5 +1,6 @@
 //! What a torrc says, as plain values.
 
+use std::ffi::OsStr;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
@@ -8,7 +9,7 @@ use heddle_proto::policy::{ExitPolicy, ExitPolicyOptions, Rule};
 use heddle_relay::DosOptions;
 
 use super::heddle::HeddleOptions;
-use super::values::{Log, OrAddress, OrPort};
+use super::values::{DATA_DIRECTORY, Log, OrAddress, OrPort, expand_home};
 
 /// The options of a relay. Each field is named like the stock option it comes from; see tor(1) for what stock Tor
 /// makes of it. `Default` is stock Tor's default.
@@ -110,7 +111,7 @@ pub struct Options {
     pub run_as_daemon: bool,
     /// The file that gets the process id.
     pub pid_file: Option<PathBuf>,
-    /// The user to become once the ports are open.
+    /// The user that the relay is to run as. It must be started as that one.
     pub user: Option<String>,
     /// The system's resolver configuration, instead of `/etc/resolv.conf`.
     pub server_dns_resolv_conf_file: Option<PathBuf>,
@@ -237,17 +238,66 @@ impl Options {
 
     /// The rate and burst of relayed traffic in bytes per second and bytes, after all limits.
     pub fn relay_rate_and_burst(&self) -> (u64, u64) {
-        let or_default = |value: u64, default: u64| if value == 0 { default } else { value };
-        let rate = or_default(self.relay_bandwidth_rate, self.relay_bandwidth_burst);
-        let burst = or_default(self.relay_bandwidth_burst, self.relay_bandwidth_rate);
+        let (rate, burst) = self.relay_limits();
         (
             or_default(rate, self.bandwidth_rate).min(self.bandwidth_rate),
             or_default(burst, self.bandwidth_burst).min(self.bandwidth_burst),
         )
     }
 
+    /// `RelayBandwidthRate` and `RelayBandwidthBurst`, of which each stands for both where it is alone; 0 for none.
+    fn relay_limits(&self) -> (u64, u64) {
+        (
+            or_default(self.relay_bandwidth_rate, self.relay_bandwidth_burst),
+            or_default(self.relay_bandwidth_burst, self.relay_bandwidth_rate),
+        )
+    }
+
+    /// `AddressDisableIPv6`: no IPv6 address is published, and none is listened on that the operator did not name.
+    pub(super) fn disable_ipv6(&mut self) {
+        for or_port in &mut self.or_port {
+            match or_port.address {
+                None => or_port.ipv6 = false,
+                Some(address) => or_port.advertise &= address.is_ipv4(),
+            }
+        }
+        self.or_port.retain(|or_port| or_port.ipv4 || or_port.ipv6);
+        self.or_port.retain(|or_port| or_port.advertise || or_port.listen);
+    }
+
+    /// Puts in what follows from several options or from where the program runs, and checks all of them. An error
+    /// names the option to mend first.
+    pub(super) fn complete(&mut self, home: Option<&OsStr>) -> Result<(), (&'static str, String)> {
+        self.expand_home(home)?;
+        // As stock Tor does, before a relay's own limits raise what is too little.
+        self.validate_minima()?;
+        let (rate, burst) = self.relay_limits();
+        self.bandwidth_rate = self.bandwidth_rate.max(rate);
+        self.bandwidth_burst = self.bandwidth_burst.max(burst);
+        self.validate()
+    }
+
+    fn expand_home(&mut self, home: Option<&OsStr>) -> Result<(), (&'static str, String)> {
+        let paths = [
+            ("DataDirectory", Some(&mut self.data_directory)),
+            ("KeyDirectory", self.key_directory.as_mut()),
+            ("CacheDirectory", self.cache_directory.as_mut()),
+            ("PidFile", self.pid_file.as_mut()),
+            ("ServerDNSResolvConfFile", self.server_dns_resolv_conf_file.as_mut()),
+        ];
+        for (name, path) in paths {
+            if let Some(path) = path {
+                *path = expand_home(path, home).map_err(|reason| (name, reason))?;
+            }
+        }
+        for log in &mut self.log {
+            log.expand_home(home).map_err(|reason| ("Log", reason))?;
+        }
+        Ok(())
+    }
+
     /// Checks what no option shows alone. An error names the option to mend first.
-    pub fn validate(&self) -> Result<(), (&'static str, String)> {
+    fn validate(&self) -> Result<(), (&'static str, String)> {
         if !is_nickname(&self.nickname) {
             let reason = format!("`{}` is not a nickname: use 1 to 19 letters and digits", self.nickname);
             return Err(("Nickname", reason));
@@ -292,7 +342,7 @@ impl Options {
         Ok(())
     }
 
-    fn validate_bandwidth(&self) -> Result<(), (&'static str, String)> {
+    fn validate_minima(&self) -> Result<(), (&'static str, String)> {
         let minima = [
             ("BandwidthRate", self.bandwidth_rate, RELAY_RATE_MIN),
             ("MaxAdvertisedBandwidth", self.max_advertised_bandwidth, RELAY_RATE_MIN / 2),
@@ -305,6 +355,10 @@ impl Options {
                 ));
             }
         }
+        Ok(())
+    }
+
+    fn validate_bandwidth(&self) -> Result<(), (&'static str, String)> {
         let (relay_rate, relay_burst) = self.relay_rate_and_burst();
         if relay_rate < RELAY_RATE_MIN {
             let reason = format!(
@@ -325,6 +379,11 @@ impl Options {
     }
 }
 
+/// What stands for a value that is not set, which is 0.
+fn or_default(value: u64, default: u64) -> u64 {
+    if value == 0 { default } else { value }
+}
+
 impl Default for Options {
     fn default() -> Self {
         Self {
@@ -332,7 +391,7 @@ impl Default for Options {
             contact_info: None,
             address: Vec::new(),
             or_port: Vec::new(),
-            data_directory: super::values::expand_home("~/.tor"),
+            data_directory: DATA_DIRECTORY.into(),
             key_directory: None,
             cache_directory: None,
             dir_authority: Vec::new(),

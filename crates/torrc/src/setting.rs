@@ -47,7 +47,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "TestingLinkCertLifetime",
     "TestingLinkKeySlop",
     "TestingSigningKeySlop",
-    "User",
 ];
 
 impl Setting {

@@ -1,7 +1,6 @@
 //! The table of stock Tor's options that Heddle follows: how many lines each takes and what its value sets.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
 
 use heddle_dir::authority::DirAuthority;
 use heddle_proto::policy::{Rule, RuleError};
@@ -12,6 +11,10 @@ use super::setting::{Setting, all, count, flag, flag_or_auto, items, one, push, 
 use super::units::{parse_bytes, parse_milliseconds, parse_seconds};
 use super::values::{self, Log, OrPort};
 
+/// What is said of a `FamilyId`.
+pub(super) const NO_FAMILY_KEYS: &str =
+    "Heddle has no family keys, so clients do not know the family by it; name all its relays in MyFamily";
+
 /// The setting of a stock option, or `None` when Heddle does not support it.
 pub(super) fn find(name: &str) -> Option<Setting> {
     SETTINGS.iter().chain(dos::SETTINGS).find(|setting| setting.name == name).copied()
@@ -21,6 +24,8 @@ const SETTINGS: &[Setting] = &[
     one("Nickname", |o, v, _| put(&mut o.nickname, Ok(v.to_owned()))),
     one("ContactInfo", |o, v, _| put(&mut o.contact_info, contact_info(v).map(Some))),
     all("Address", address),
+    // What it leaves of the ORPorts shows when all of them are read.
+    one("AddressDisableIPv6", |_, v, _| flag(v).map(drop)),
     // These make something of a program that a relay must not be, so they are not passed over with a warning.
     one("BridgeRelay", |_, v, _| {
         must_be_off(v, "Heddle is no bridge and would be published for everybody to see; run stock tor")
@@ -30,13 +35,14 @@ const SETTINGS: &[Setting] = &[
     one("AuthoritativeDirectory", |_, v, _| {
         must_be_off(v, "Heddle is no directory authority; remove the line, or run stock tor")
     }),
+    one("AccountingMax", |_, v, _| no_accounting(v)),
     all("ORPort", |o, v, w| {
         o.or_port.extend(OrPort::parse(v, w)?);
         Ok(())
     }),
-    one("DataDirectory", |o, v, _| put(&mut o.data_directory, path(v))),
-    one("KeyDirectory", |o, v, _| put(&mut o.key_directory, path(v).map(Some))),
-    one("CacheDirectory", |o, v, _| put(&mut o.cache_directory, path(v).map(Some))),
+    one("DataDirectory", |o, v, _| put(&mut o.data_directory, Ok(v.into()))),
+    one("KeyDirectory", |o, v, _| put(&mut o.key_directory, Ok(Some(v.into())))),
+    one("CacheDirectory", |o, v, _| put(&mut o.cache_directory, Ok(Some(v.into())))),
     all("DirAuthority", |o, v, w| push(&mut o.dir_authority, authority(v, w))),
     all("AlternateDirAuthority", |o, v, w| push(&mut o.alternate_dir_authority, authority(v, w))),
     one("TestingTorNetwork", |o, v, _| put(&mut o.testing_tor_network, flag(v))),
@@ -79,9 +85,9 @@ const SETTINGS: &[Setting] = &[
     all("Log", |o, v, w| push(&mut o.log, Log::parse(v, w))),
     one("SafeLogging", |o, v, _| put(&mut o.safe_logging, safe_logging(v))),
     one("RunAsDaemon", |o, v, _| put(&mut o.run_as_daemon, flag(v))),
-    one("PidFile", |o, v, _| put(&mut o.pid_file, path(v).map(Some))),
+    one("PidFile", |o, v, _| put(&mut o.pid_file, Ok(Some(v.into())))),
     one("User", |o, v, _| put(&mut o.user, Ok(Some(v.to_owned())))),
-    one("ServerDNSResolvConfFile", |o, v, _| put(&mut o.server_dns_resolv_conf_file, path(v).map(Some))),
+    one("ServerDNSResolvConfFile", |o, v, _| put(&mut o.server_dns_resolv_conf_file, Ok(Some(v.into())))),
     one("ServerDNSSearchDomains", |o, v, _| put(&mut o.server_dns_search_domains, flag(v))),
     one("ServerDNSDetectHijacking", |o, v, _| put(&mut o.server_dns_detect_hijacking, flag(v))),
     one("ServerDNSTestAddresses", |o, v, _| {
@@ -93,6 +99,10 @@ const SETTINGS: &[Setting] = &[
     }),
     one("ServerDNSRandomizeCase", |o, v, _| put(&mut o.server_dns_randomize_case, flag(v))),
     all("MyFamily", my_family),
+    all("FamilyId", |_, _, w| {
+        w.push(NO_FAMILY_KEYS.to_owned());
+        Ok(())
+    }),
     one("ShutdownWaitLength", |o, v, _| put(&mut o.shutdown_wait_length_s, parse_seconds(v))),
     all("OutboundBindAddress", |o, v, _| bind_address(&mut o.outbound_bind_address, v)),
     all("OutboundBindAddressOR", |o, v, _| bind_address(&mut o.outbound_bind_address_or, v)),
@@ -128,8 +138,11 @@ fn must_be_off(text: &str, why: &str) -> Result<(), String> {
     if flag(text)? { Err(why.to_owned()) } else { Ok(()) }
 }
 
-fn path(text: &str) -> Result<PathBuf, String> {
-    Ok(values::expand_home(text))
+/// Whoever pays for traffic must not learn from the bill that nobody counted it.
+fn no_accounting(text: &str) -> Result<(), String> {
+    const WHY: &str = "Heddle does no accounting and would not stop there; remove the line and set \
+                       RelayBandwidthRate to what you can pay for, or run stock tor";
+    if parse_bytes(text)? == 0 { Ok(()) } else { Err(WHY.to_owned()) }
 }
 
 /// A descriptor is made of lines, so its contact line must be one.

@@ -83,7 +83,7 @@ fn a_full_torrc_is_read() {
     let text = FULL.replace("20 mbit", "200 mbit");
     let (options, warnings) = load(&text).expect("a good torrc");
     let ignored: Vec<_> = warnings.iter().filter_map(|warning| warning.split(": ").nth(1)).collect();
-    assert_eq!(ignored, ["SafeLogging", "User"]);
+    assert_eq!(ignored, ["SafeLogging"]);
     assert!(warnings.iter().all(|warning| warning.ends_with("is ignored")), "{warnings:?}");
     assert_eq!(options.nickname, "heddle1");
     assert_eq!(options.contact_info.as_deref(), Some("Jane \"J\" <jane AT example dot org>"));
@@ -105,6 +105,7 @@ fn a_full_torrc_is_read() {
     let file = LogTarget::File(PathBuf::from("/var/log/heddle/info.log"));
     assert_eq!(options.log[1].target, file);
     assert_eq!((options.log[1].min, options.log[1].max), (Severity::Info, Severity::Notice));
+    assert_eq!(options.user.as_deref(), Some("debian-tor"), "the program looks who it is");
     assert_eq!(options.my_family, ["$0000000000000000000000000000000000000001", "friend"]);
     assert_eq!(options.shutdown_wait_length_s, 60);
     assert_eq!(options.outbound_bind_address.len(), 2);
@@ -137,6 +138,72 @@ fn too_little_memory_for_queues_is_raised_as_stock_tor_raises_it() {
         assert_eq!(warnings.len(), usize::from(!words.is_empty()), "{value}: {warnings:?}");
         assert!(warnings.iter().all(|warning| warning.contains(words)), "{warnings:?}");
     }
+}
+
+#[test]
+fn a_path_at_home_needs_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("torrc");
+    let load_for = |lines: &str, home: Option<&str>| {
+        fs::write(&path, format!("{COMPLETE}{lines}\n")).unwrap();
+        let loaded = Torrc::load_for(&[&path], home.map(OsStr::new));
+        loaded.map(|(options, _)| options).map_err(|error| error.to_string())
+    };
+    let at_home = load_for("PidFile ~/run/pid\nLog notice file ~/log", Some("/elsewhere")).unwrap();
+    assert_eq!(at_home.data_directory, Path::new("/elsewhere/.tor"));
+    assert_eq!(at_home.pid_file.as_deref(), Some(Path::new("/elsewhere/run/pid")));
+    assert_eq!(at_home.log[0].target, LogTarget::File("/elsewhere/log".into()));
+    let whole = load_for("DataDirectory /data", None).unwrap();
+    assert_eq!(whole.data_directory, Path::new("/data"));
+    for (lines, home, expected) in [
+        ("", None, "torrc: DataDirectory: HOME is not set, so `~/.tor` is nowhere; set the option to"),
+        ("", Some(""), "torrc: DataDirectory: HOME is not set"),
+        ("DataDirectory ~/data", None, "torrc:4: DataDirectory: HOME is not set, so `~/data` is nowhere"),
+        ("DataDirectory /data\nLog notice file ~/log", None, "torrc:5: Log: HOME is not set"),
+        ("KeyDirectory ~tor/keys", Some("/elsewhere"), "torrc:4: KeyDirectory: `~tor/keys` is in another"),
+    ] {
+        let said = load_for(lines, home).unwrap_err();
+        assert!(said.contains(expected), "{said}");
+    }
+    let (unread, _) = Torrc::parse(COMPLETE, Path::new("torrc")).unwrap();
+    assert_eq!(unread.data_directory, Path::new("~/.tor"));
+}
+
+#[test]
+fn a_limit_of_relayed_traffic_raises_a_lower_one_of_all() {
+    const MB: u64 = 1 << 20;
+    let all = "BandwidthRate 1 MB\nBandwidthBurst 1 MB\n";
+    for (lines, (rate, burst)) in [
+        ("RelayBandwidthRate 2 MB", (2 * MB, 2 * MB)),
+        ("RelayBandwidthBurst 3 MB", (3 * MB, 3 * MB)),
+        ("RelayBandwidthRate 2 MB\nRelayBandwidthBurst 4 MB", (2 * MB, 4 * MB)),
+    ] {
+        let options = relay(&format!("{all}{lines}"));
+        assert_eq!((options.bandwidth_rate, options.bandwidth_burst), (rate, burst), "{lines}");
+        assert_eq!(options.relay_rate_and_burst(), (rate, burst), "{lines}");
+    }
+    let lower = relay(&format!("{all}RelayBandwidthRate 100 KB"));
+    assert_eq!((lower.bandwidth_rate, lower.bandwidth_burst), (MB, MB));
+    // What is too little on its own stays an error, as with stock Tor.
+    assert!(error("BandwidthRate 10 KB\nRelayBandwidthRate 1 MB").contains("torrc:1: BandwidthRate: 10240"));
+}
+
+#[test]
+fn ipv6_is_turned_off_but_for_what_is_named_and_listened_on() {
+    let shown = |lines: &str| -> Vec<(String, bool)> {
+        let options = relay(&format!("AddressDisableIPv6 1\n{lines}"));
+        let addresses = options.or_addresses();
+        addresses.iter().map(|address| (address.address.to_string(), address.advertise)).collect()
+    };
+    let ipv4 = ("0.0.0.0".to_owned(), true);
+    assert_eq!(shown(""), std::slice::from_ref(&ipv4));
+    assert_eq!(shown("ORPort 9002 IPv6Only"), std::slice::from_ref(&ipv4));
+    assert_eq!(shown("ORPort [2001:db8::1]:9002"), [ipv4.clone(), ("2001:db8::1".to_owned(), false)]);
+    assert_eq!(shown("ORPort [2001:db8::1]:9002 NoListen"), [ipv4]);
+    assert_eq!(relay("AddressDisableIPv6 0").or_addresses().len(), 2);
+    assert_eq!(warnings("AddressDisableIPv6 1"), Vec::<String>::new());
+    let alone = load("AddressDisableIPv6 1\nORPort 9001 IPv6Only\n").unwrap_err();
+    assert!(alone.contains("a relay needs an ORPort"), "{alone}");
 }
 
 #[test]
@@ -284,6 +351,12 @@ fn every_error_names_its_line_and_the_mend() {
         ),
         ("DisableNetwork 1", "torrc:1: DisableNetwork: a relay opens its ports; remove the line to start it"),
         (
+            "AccountingMax 1 GB",
+            "torrc:1: AccountingMax: Heddle does no accounting and would not stop there; remove the line and set \
+             RelayBandwidthRate to what you can pay for, or run stock tor",
+        ),
+        ("AddressDisableIPv6 2", "torrc:1: AddressDisableIPv6: `2` is neither 0 nor 1"),
+        (
             "SigningKeyLifetime 47 hours",
             "torrc:1: SigningKeyLifetime: it is too short; set at least 172800 seconds",
         ),
@@ -385,6 +458,10 @@ fn what_is_not_supported_is_said_once() {
         "torrc:7: SocksPort: Heddle is a relay only and opens no SOCKS port; set it to 0",
     ];
     assert_eq!(said, expected);
+    let said = warnings("AccountingMax 0\nFamilyId *\nFamilyId *");
+    let expected = "torrc:2: FamilyId: Heddle has no family keys, so clients do not know the family by it; name all \
+                    its relays in MyFamily";
+    assert_eq!(said, [expected]);
 }
 
 #[test]
@@ -433,7 +510,7 @@ proptest! {
             let mut resolved = Resolved::default();
             let lines = lines.into_iter().filter(|line| line.name != "%include").collect();
             let place = Place { file: PathBuf::new(), line: 0 };
-            let _ = resolved.add_layer(lines).and_then(|()| resolved.finish(&place));
+            let _ = resolved.add_layer(lines).and_then(|()| resolved.finish(&place, Some(OsStr::new("~"))));
         }
     }
 

@@ -1,9 +1,13 @@
 //! Options whose values have a shape of their own: ports, logs, families.
 
+use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use heddle_dir::authority::{is_nickname, parse_fingerprint};
+
+/// Stock Tor's `DataDirectory`.
+pub(super) const DATA_DIRECTORY: &str = "~/.tor";
 
 /// A port to listen on or to advertise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -228,12 +232,20 @@ impl Log {
             ("" | "stdout", "") => LogTarget::Stdout,
             ("stderr", "") => LogTarget::Stderr,
             ("syslog", "") => LogTarget::Syslog,
-            ("file", path) if !path.is_empty() => LogTarget::File(expand_home(path)),
+            ("file", path) if !path.is_empty() => LogTarget::File(path.into()),
             _ => {
                 return Err(format!("`{rest}` is not stdout, stderr, syslog or `file PATH`"));
             }
         };
         Ok(Self { min: range.0, max: range.1, target })
+    }
+
+    /// As [`expand_home`] does, for its file if it has one.
+    pub(super) fn expand_home(&mut self, home: Option<&OsStr>) -> Result<(), String> {
+        if let LogTarget::File(path) = &mut self.target {
+            *path = expand_home(path, home)?;
+        }
+        Ok(())
     }
 }
 
@@ -276,10 +288,18 @@ pub fn address(text: &str) -> Option<IpAddr> {
     text.trim_matches(['[', ']']).parse().ok()
 }
 
-/// A path in which a leading `~/` stands for the home directory.
-pub(super) fn expand_home(path: &str) -> PathBuf {
-    match (path.strip_prefix("~/"), std::env::var_os("HOME")) {
-        (Some(rest), Some(home)) => PathBuf::from(home).join(rest),
-        _ => PathBuf::from(path),
+/// A path in which a leading `~` stands for the home directory. Without one it would be a folder of that name, wherever
+/// the program was started, with keys in it that nobody looks for there.
+pub(super) fn expand_home(path: &Path, home: Option<&OsStr>) -> Result<PathBuf, String> {
+    let shown = path.display();
+    match path.strip_prefix("~") {
+        Ok(rest) => match home.filter(|home| !home.is_empty()) {
+            Some(home) => Ok(Path::new(home).join(rest)),
+            None => Err(format!("HOME is not set, so `{shown}` is nowhere; set the option to a whole path")),
+        },
+        Err(_) if path.to_string_lossy().starts_with('~') => {
+            Err(format!("`{shown}` is in another user's home, which is not looked up; write the whole path"))
+        }
+        Err(_) => Ok(path.to_owned()),
     }
 }

@@ -12,6 +12,7 @@ mod service;
 mod shards;
 mod sockets;
 mod stacks;
+pub(crate) mod user;
 
 use crate::logging;
 use crate::torrc::{Options, Torrc, Warning};
@@ -40,6 +41,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
+use user::Users;
 
 /// Events of the shards that may wait to be logged; more are dropped, they are only news.
 const EVENTS_MAX: usize = 4096;
@@ -59,8 +61,12 @@ enum Message {
 
 /// Reads the torrc and says what is wrong with it.
 pub(crate) fn verify_config(layers: &[PathBuf]) -> Result<(), Failure> {
-    let (_, warnings) = load(layers)?;
+    let (options, warnings) = load(layers)?;
     for warning in warnings {
+        println!("{warning}");
+    }
+    // Whoever looks over a torrc need not be the one who runs the relay.
+    if let Some(warning) = Users::of_system().differs(&options) {
         println!("{warning}");
     }
     println!("Configuration was valid");
@@ -70,6 +76,9 @@ pub(crate) fn verify_config(layers: &[PathBuf]) -> Result<(), Failure> {
 /// Prints the nickname and the fingerprint, as `tor --list-fingerprint` does.
 pub fn list_fingerprint(layers: &[PathBuf]) -> Result<(), Failure> {
     let (options, _) = load(layers)?;
+    if let Some(warning) = Users::of_system().check(&options)? {
+        eprintln!("{warning}");
+    }
     let mut rng = SystemEntropy::new()?.rng();
     let keys = RelayKeys::load_or_create(key_options(&options), wall_clock().as_secs(), &mut rng)?;
     println!("{} {}", options.nickname, keys.fingerprint());
@@ -84,12 +93,24 @@ fn load(layers: &[PathBuf]) -> Result<(Options, Vec<Warning>), Failure> {
 /// Runs the relay until a signal stops it.
 pub fn run(layers: &[PathBuf]) -> Result<(), Failure> {
     let (options, warnings) = load(layers)?;
+    // Log files, too, would be another user's.
+    let other_user = Users::of_system().check(&options)?;
     // Before anything else, so that whoever makes them has nothing of ours.
     let stacks = Stacks::open(&options, &net_options(&options), shard_count(&options))?;
     logging::start(&options.log)?;
     log::info!("Heddle {} starts", env!("CARGO_PKG_VERSION"));
     stacks.warn();
     warnings.iter().for_each(|warning| log::warn!("{warning}"));
+    other_user.iter().for_each(|warning| log::warn!("{warning}"));
+    let result = serve(&options, stacks);
+    if let Err(error) = &result {
+        logging::say_last(error);
+    }
+    result
+}
+
+/// Runs the relay once there is a log.
+fn serve(options: &Options, stacks: Stacks) -> Result<(), Failure> {
     if options.disable_debugger_attachment
         && let Err(error) = refuse_debuggers()
     {
@@ -99,16 +120,16 @@ pub fn run(layers: &[PathBuf]) -> Result<(), Failure> {
     let mut entropy = SystemEntropy::new()?;
     let now_unix_s = wall_clock().as_secs();
     let _lock = DataDirectoryLock::take(&options.data_directory)?;
-    let keys = RelayKeys::load_or_create(key_options(&options), now_unix_s, &mut entropy.rng())?;
+    let keys = RelayKeys::load_or_create(key_options(options), now_unix_s, &mut entropy.rng())?;
     log::info!("Our fingerprint is {} {}", options.nickname, keys.fingerprint());
     let certs = Arc::new(ChannelCerts::create(&keys, now_unix_s, &mut entropy.rng())?);
-    let listeners = Listeners::bind(&options)?;
-    let metrics_port = metrics::bind(&options)?;
+    let listeners = Listeners::bind(options)?;
+    let metrics_port = metrics::bind(options)?;
     options.outbound_bind_address_or.iter().chain(&options.outbound_bind_address).for_each(warn_unless_ours);
-    let _pid_file = PidFile::write(&options)?;
+    let _pid_file = PidFile::write(options)?;
     let places = Places { listeners, metrics_port, stacks };
-    let running = start(&options, keys, certs, places, entropy, sockets_max)?;
-    let result = wait(&options, &running);
+    let running = start(options, keys, certs, places, entropy, sockets_max)?;
+    let result = wait(options, &running);
     drop(running.signals);
     result
 }
