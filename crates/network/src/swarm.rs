@@ -72,6 +72,8 @@ pub struct Outcome {
     pub bytes: u64,
     /// Those of them that a malicious relay carried.
     pub rogue_bytes: u64,
+    /// Streams that were held to bring all in the end, and did.
+    pub brought: u64,
     /// What was done to the network, by name.
     pub faults: BTreeMap<&'static str, u64>,
 }
@@ -124,6 +126,8 @@ pub struct Swarm {
     net: WholeNet,
     rng: Rng,
     circuits: Vec<CircuitNumber>,
+    /// Circuits that were begun to end at the exit.
+    to_exit: BTreeSet<CircuitNumber>,
     exchanges: Vec<(ExchangeNumber, Expected)>,
     /// The number of the next stream.
     salt: u32,
@@ -207,12 +211,14 @@ impl Swarm {
             streams: 0,
             bytes: 0,
             rogue_bytes: 0,
+            brought: 0,
             faults: BTreeMap::new(),
         };
         Swarm {
             net,
             rng,
             circuits: Vec::new(),
+            to_exit: BTreeSet::new(),
             exchanges: Vec::new(),
             salt: 0,
             stopped: BTreeSet::new(),
@@ -309,7 +315,8 @@ impl Swarm {
         let len = 1 + self.rng.below(3) as usize;
         let mut path: Vec<usize> =
             (0..len).map(|_| others.remove(self.rng.below(others.len() as u64) as usize)).collect();
-        path.extend((self.rng.below(5) > 0).then_some(self.relays() - 1));
+        let is_to_exit = self.rng.below(5) > 0;
+        path.extend(is_to_exit.then_some(self.relays() - 1));
         if self.killed == Some(path[0]) {
             return;
         }
@@ -317,6 +324,7 @@ impl Swarm {
         let built = self.proxy(|proxy, _| proxy.build(path));
         self.outcome.circuits += u64::from(built.is_some());
         self.circuits.extend(built);
+        self.to_exit.extend(built.filter(|_| is_to_exit));
     }
 
     fn close_one(&mut self) {
@@ -478,8 +486,10 @@ impl Swarm {
             let stands = is_there && !self.stopped.contains(&exchange);
             // Not every circuit ends at the exit, memory may be short, and an exit that was started anew knows no
             // relays before it has a consensus, so that it takes them for clients that found a way round being one.
+            let is_at_exit = self.to_exit.contains(&expected.circuit);
             let is_refused = match status.state {
-                ExchangeState::Ended(EndReason::EXITPOLICY | EndReason::RESOURCELIMIT) => true,
+                ExchangeState::Ended(EndReason::EXITPOLICY) => !is_at_exit || self.exit_killed,
+                ExchangeState::Ended(EndReason::RESOURCELIMIT) => true,
                 ExchangeState::Ended(EndReason::MISC) => self.exit_killed && status.connected_at.is_none(),
                 _ => false,
             };
@@ -489,6 +499,7 @@ impl Swarm {
             let is_refused = is_refused || is_lost;
             let is_complete = is_refused || status.received_bytes == expected.length();
             assert!(!stands || is_complete, "{expected:?} did not bring all: {status:?}");
+            self.outcome.brought += u64::from(stands && !is_refused && expected.length() > 0);
         }
     }
 

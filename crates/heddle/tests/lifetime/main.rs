@@ -159,7 +159,9 @@ fn kill_mid_transfer(path: [&str; 3], mut meanwhile: impl FnMut()) {
             meanwhile();
             transfer.is_finished()
         });
-        assert!(killed.elapsed() < Duration::from_secs(5), "{path:?}: {:?}", killed.elapsed());
+        // Sooner than a download gives up that nothing comes for. That it takes less than five seconds is tested in
+        // virtual time (`networks/network.rs`), because a busy machine delays this clock.
+        assert!(killed.elapsed() < TIMEOUT / 2, "{path:?}: {:?}", killed.elapsed());
         // The stream breaks or ends too soon.
         let transfer = transfer.join().unwrap();
         assert!(transfer.is_err() || !transfer.unwrap().sha256_ok);

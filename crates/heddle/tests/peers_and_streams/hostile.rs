@@ -94,6 +94,28 @@ fn cell(circ_id: u32, command: u8, body: &[u8]) -> Vec<u8> {
     cell
 }
 
+/// Reads cells until one with this command has come.
+fn await_cell(stream: &mut impl Read, command: u8) {
+    // VERSIONS, which comes first, has a shorter circuit id than all others.
+    let mut id_len = 2;
+    loop {
+        let mut head = vec![0_u8; id_len + 1];
+        stream.read_exact(&mut head).unwrap();
+        let came = head[id_len];
+        id_len = 4;
+        let mut body_len = CELL_LEN - 5;
+        if came == 7 || came >= 128 {
+            let mut len = [0; 2];
+            stream.read_exact(&mut len).unwrap();
+            body_len = u16::from_be_bytes(len).into();
+        }
+        stream.read_exact(&mut vec![0_u8; body_len]).unwrap();
+        if came == command {
+            return;
+        }
+    }
+}
+
 /// The relay still carries what it carried, and takes new circuits.
 fn serves(circuit: heddle_lab::control::CircuitId) {
     let lab = &house().lab;
@@ -150,13 +172,20 @@ fn an_anonymous_peer_may_send_any_cell() {
         // NETINFO as a client sends it: no time, the other's address, none of its own.
         let mut opening = [VERSIONS, &cell(0, 8, &[0, 0, 0, 0, 4, 4, 127, 0, 0, 1, 0])].concat();
         opening.extend(cell(0x8000_0000 | seed, 5, &noise(seed.into(), 20)));
+        send(&mut stream, &opening);
+        // The circuit is there when CREATED_FAST has come.
+        await_cell(&mut stream, 6);
+        let mut cells = Vec::new();
         for index in 0..500_u32 {
             let bytes = noise(u64::from(seed * 1000 + index), 514);
             // Half of them are for the circuit that is there, half for none.
             let circ_id = 0x8000_0000 | (seed + index % 2);
-            opening.extend(cell(circ_id, bytes[0] % 16, &bytes[5..]));
+            // All but VERSIONS, which is of another length, so that the relay would take no cell after it for one.
+            let command = bytes[0] % 15;
+            let command = if command < 7 { command } else { command + 1 };
+            cells.extend(cell(circ_id, command, &bytes[5..]));
         }
-        send(&mut stream, &opening);
+        send(&mut stream, &cells);
         // It may be closed or kept; what counts is the others.
     }
     serves(circuit);

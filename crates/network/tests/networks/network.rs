@@ -234,7 +234,7 @@ fn a_killed_relay_ends_its_circuits_and_no_others() {
     assert_eq!(net.circuits(0, 0), 1);
 }
 
-/// What the program's own test of this bounds by a clock that a busy machine can delay. Relays that speak QUIC or
+/// The program's own test of this has no such bound, because a busy machine delays its clock. Relays that speak QUIC or
 /// tcp-dtls have a test of theirs.
 #[test]
 fn a_middle_killed_in_a_transfer_leaves_no_circuit_within_five_seconds() {

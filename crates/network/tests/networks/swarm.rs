@@ -11,11 +11,12 @@ const SEEDS: [u64; 4] = [0, 1, 2, 78];
 #[test]
 fn a_few_seeds_break_nothing() {
     let mut faults = std::collections::BTreeMap::new();
-    let mut rogue_bytes = 0;
+    let (mut rogue_bytes, mut brought) = (0, 0);
     for seed in SEEDS {
         let outcome = run(seed, Duration::from_secs(30));
         assert!(outcome.circuits > 0 && outcome.streams > 0 && outcome.bytes > 0, "{outcome:?}");
         rogue_bytes += outcome.rogue_bytes;
+        brought += outcome.brought;
         for (fault, times) in outcome.faults {
             *faults.entry(fault).or_insert(0) += times;
         }
@@ -24,6 +25,7 @@ fn a_few_seeds_break_nothing() {
         rogue_bytes > 100_000,
         "over malicious relays came {rogue_bytes} bytes: nobody saw what they did"
     );
+    assert!(brought > 0, "no stream was held to bring all in the end");
     // Were there none of a kind, it would not have been borne.
     let troubles = [
         "connections reset",

@@ -28,7 +28,7 @@ fn each_is_found(planted: &[usize]) {
     wanted.extend(seeds.iter().map(|seed| Run::without(*seed)));
     let mut wrong = Vec::new();
     for (run, outcome) in run_all(&program, wanted) {
-        if run.is_planted() != outcome.is_broken() {
+        if outcome.is_endless() || run.is_planted() != outcome.is_broken() {
             wrong.push(format!("{run}: {outcome} {}", run.what_breaks()));
         }
     }

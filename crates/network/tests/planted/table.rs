@@ -229,11 +229,12 @@ pub const PLANTED: &[Planted] = &[
     },
     Planted {
         name: "a name's answer for another stream",
-        breaks: "An answer is told to the stream that asked next.",
+        breaks: "An answer is told to the stream whose number is the next.",
         file: "relay/src/core/streams/begin.rs",
         good: "Some(Asked::Resolve { circuit, stream }) if self.table.contains(circuit) => { \
             [[self.answer_resolve(circuit, stream, answer)]] }",
-        bad: "{ let _ = &answer; self.answer_resolve(circuit, stream, Err(ResolveError::Transient)) }",
+        bad: "self.answer_resolve(circuit, StreamId::new(stream.get().wrapping_add(1)).unwrap_or(stream), \
+            answer)",
         seed: 0,
     },
     Planted {

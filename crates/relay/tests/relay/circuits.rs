@@ -14,7 +14,7 @@ use heddle_seam::time::Duration;
 use std::net::Ipv4Addr;
 
 /// The DESTROY cells that came, as ids and reasons; nothing else may have come.
-fn destroys(bench: &mut Bench, sock: crate::bench::Sock) -> Vec<(u32, DestroyReason)> {
+pub fn destroys(bench: &mut Bench, sock: crate::bench::Sock) -> Vec<(u32, DestroyReason)> {
     let cells = bench.cells(sock);
     assert!(cells.iter().all(|cell| cell.command == Command::DESTROY), "{cells:?}");
     cells.iter().map(|cell| (cell.circ_id.get(), DestroyReason::parse(&cell.body))).collect()

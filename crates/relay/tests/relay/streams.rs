@@ -16,7 +16,7 @@ const IPV6_OK: u32 = 1;
 const IPV4_NOT_OK: u32 = 2;
 const IPV6_PREFERRED: u32 = 4;
 
-fn policy(rules: &[&str]) -> Option<ExitPolicy> {
+pub fn policy(rules: &[&str]) -> Option<ExitPolicy> {
     let rules: Vec<Rule> = rules.iter().map(|rule| rule.parse().expect("a rule")).collect();
     Some(ExitPolicy::from_rules(&rules))
 }
@@ -29,21 +29,21 @@ pub fn exit_with(config: RelayConfig, kind: Kind) -> (Bench, Client) {
     (bench, client)
 }
 
-fn exit() -> (Bench, Client) {
+pub fn exit() -> (Bench, Client) {
     exit_with(config(), Kind::Ntor)
 }
 
 /// The reason of an END.
-fn reason(got: &Got) -> EndReason {
+pub fn reason(got: &Got) -> EndReason {
     assert_eq!(got.command, RelayCommand::END, "{got:?}");
     End::parse(&got.data).reason
 }
 
-fn addr(text: &str) -> IpAddr {
+pub fn addr(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
 
-fn addrs(texts: &[&str]) -> Result<Resolution, ResolveError> {
+pub fn addrs(texts: &[&str]) -> Result<Resolution, ResolveError> {
     Ok(Resolution::Addresses(texts.iter().map(|text| (addr(text), 60)).collect()))
 }
 
@@ -227,7 +227,7 @@ fn data_that_comes_before_connected_waits() {
 }
 
 /// What BEGIN comes to: connecting to that address, or END with that reason.
-fn begin(
+pub fn begin(
     config: RelayConfig,
     to: &str,
     flags: u32,

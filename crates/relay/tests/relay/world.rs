@@ -84,6 +84,18 @@ struct World<'a> {
     /// What the relays at far ends of flows know of circuits.
     flow_hops: Vec<(usize, Hop)>,
     limits: Limits,
+    counts: Counts,
+}
+
+/// What came about in a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    /// Circuits that the relay made.
+    pub made: usize,
+    /// Those that it extended.
+    pub extended: usize,
+    /// Streams that it connected.
+    pub streams: usize,
 }
 
 /// Small limits, so that they are met. Those of production are where what they hide is met.
@@ -121,8 +133,8 @@ fn small_dos() -> DosOptions {
     }
 }
 
-/// Does up to `steps` things, then ends everything and looks whether something is left.
-pub fn run(mut choices: Choices<'_>, shards: u16, steps: usize) {
+/// Does up to `steps` things, then ends everything and looks whether something is left. Returns what came about.
+pub fn run(mut choices: Choices<'_>, shards: u16, steps: usize) -> Counts {
     let seed = choices.below(256) as u64;
     let mut config = small_config(shards);
     if choices.below(4) == 0 {
@@ -151,6 +163,7 @@ pub fn run(mut choices: Choices<'_>, shards: u16, steps: usize) {
         asked: BTreeMap::new(),
         flow_hops: Vec::new(),
         limits,
+        counts: Counts::default(),
     };
     for _ in 0..steps {
         if world.choices.are_over() {
@@ -160,7 +173,9 @@ pub fn run(mut choices: Choices<'_>, shards: u16, steps: usize) {
         world.collect();
         world.check();
     }
+    let counts = world.counts;
     world.end();
+    counts
 }
 
 impl World<'_> {
@@ -663,8 +678,10 @@ impl World<'_> {
                 let Some(index) = self.circuits.iter().position(of) else { continue };
                 match cell.command {
                     Command::DESTROY => drop(self.circuits.swap_remove(index)),
-                    Command::RELAY => self.circuits[index].on_relay(&cell.body),
-                    Command::CREATED2 | Command::CREATED_FAST => self.circuits[index].on_created(&cell.body),
+                    Command::RELAY => self.circuits[index].on_relay(&cell.body, &mut self.counts),
+                    Command::CREATED2 | Command::CREATED_FAST => {
+                        self.circuits[index].on_created(&cell.body, &mut self.counts);
+                    }
                     _ => panic!("{cell:?} went to a client"),
                 }
             }
@@ -703,7 +720,7 @@ impl World<'_> {
 }
 
 impl Circuit {
-    fn on_created(&mut self, body: &[u8]) {
+    fn on_created(&mut self, body: &[u8], counts: &mut Counts) {
         let Some(handshake) = self.creating.take() else { return };
         let reply = match handshake.handshake_type().htype() {
             None => &body[..40],
@@ -711,9 +728,10 @@ impl Circuit {
         };
         let established = handshake.finish(reply).expect("the relay's keys are right");
         self.client.layers.add_hop(&established.keys);
+        counts.made += 1;
     }
 
-    fn on_relay(&mut self, body: &[u8]) {
+    fn on_relay(&mut self, body: &[u8], counts: &mut Counts) {
         let mut body: Body = body.try_into().expect("a whole body");
         // Hops that were truncated without the client's knowledge put it out of step.
         let Some((hop, digest)) = self.client.layers.open(&mut body) else { return };
@@ -727,6 +745,7 @@ impl Circuit {
                     self.owed.push(got.digest);
                 }
             }
+            RelayCommand::CONNECTED => counts.streams += 1,
             RelayCommand::TRUNCATED => self.client.layers.truncate(1),
             RelayCommand::EXTENDED2 => {
                 let extended = Extended2::parse(&got.data).expect("the relay writes it well");
@@ -734,6 +753,7 @@ impl Circuit {
                 if let Some(Ok(established)) = established {
                     self.client.layers.truncate(1);
                     self.client.layers.add_hop(&established.keys);
+                    counts.extended += 1;
                 }
             }
             _ => {}
