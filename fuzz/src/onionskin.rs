@@ -1,5 +1,5 @@
-//! Onionskins and the replies to them: any bytes, and honest ones that are changed on the way. The first byte says which
-//! handshake and what is changed.
+//! Onionskins and the replies to them: any bytes, and honest ones that are changed on the way. The first byte says
+//! which handshake and what is changed.
 
 use heddle_proto::crypto::NtorKeypair;
 use heddle_proto::crypto::onionskin::{ClientHandshake, CongestionOffer, HandshakeType, OnionKeys, answer};

@@ -159,6 +159,11 @@ pub fn run(seed: u64, time: Duration) -> Outcome {
     Swarm::new(seed).run(time)
 }
 
+/// Few enough for turns and shares to matter.
+fn few() -> Limits {
+    Limits { circuits: CIRCUITS_OF_SHARD, onionskins_at_work: 2, creates_unanswered: 1, ..Limits::default() }
+}
+
 impl Swarm {
     /// The network of a seed, in which nothing has happened yet.
     pub fn new(seed: u64) -> Self {
@@ -187,13 +192,7 @@ impl Swarm {
         if is_short {
             torrc.max_mem_in_queues = SHORT_MEMORY;
         }
-        // Few enough for turns and shares to matter.
-        let limits = Limits {
-            circuits: CIRCUITS_OF_SHARD,
-            onionskins_at_work: 2,
-            creates_unanswered: 1,
-            ..Limits::default()
-        };
+        let limits = few();
         let resolve_spread = Duration::from_millis(300);
         let memory_max = torrc.max_mem_in_queues;
         let malice = Malice::new(seed, shards.len());

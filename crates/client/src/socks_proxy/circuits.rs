@@ -1,8 +1,8 @@
 //! Which circuits there are, and for whom.
 //!
 //! 1. One is built ahead, as soon as the network is known.
-//! 2. The first request that takes it gives it its isolation; only requests with the same come after. One that waits for
-//!    a circuit to be built takes another that is built earlier, and leaves the first to others.
+//! 2. The first request that takes it gives it its isolation; only requests with the same come after. One that waits
+//!    for a circuit to be built takes another that is built earlier, and leaves the first to others.
 //! 3. After [`SocksOptions::dirty_max`](super::SocksOptions::dirty_max), or when its exit has failed a stream, it takes
 //!    no new ones, and ends with its last.
 //! 4. One that cannot be built is tried anew over another path, later each time.

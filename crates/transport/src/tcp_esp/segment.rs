@@ -45,9 +45,9 @@ impl Segment {
     }
 }
 
-/// Connections that a peer may begin of which no circuit came: so many at once and, in the long run, as many in a second.
-/// The kernel keeps each that it does not complete for some seconds, and has one queue of those for all peers. One whose
-/// first cell came is a circuit, which other limits bound. An honest peer that begins more tries again a second later. If
-/// they were counted anew in each second, the end of one and the beginning of the next would let through twice as many at
-/// once.
+/// Connections that a peer may begin of which no circuit came: so many at once and, in the long run, as many in a
+/// second. The kernel keeps each that it does not complete for some seconds, and has one queue of those for all peers.
+/// One whose first cell came is a circuit, which other limits bound. An honest peer that begins more tries again a
+/// second later. If they were counted anew in each second, the end of one and the beginning of the next would let
+/// through twice as many at once.
 pub(super) const CONNECTIONS_BEGUN: Rate = Rate { per_s: 1000, burst: 1000 };
