@@ -4,13 +4,17 @@ use super::bench::{Bench, Sock, config, host, or_port};
 use super::client::{Client, Got, Hop, Kind, NO_SOCK, NTOR_V3_CC, target};
 use super::pipe::Pipe;
 use super::plain::{CLIENT_LINE, ids, relay_line};
+use heddle_forwarding::{Forward, HopKeys, Part};
 use heddle_proto::bucket::Limit;
 use heddle_proto::cell::create::{Create2, Created2};
 use heddle_proto::cell::extend::{Extend2, ExtendTarget, Extended2};
 use heddle_proto::cell::frame::write_variable;
+use heddle_proto::cell::measure::MEASURE;
 use heddle_proto::cell::relay::{RelayCommand, StreamId};
 use heddle_proto::cell::{BODY_LEN, Body, CircId, Command, relay};
+use heddle_proto::credit::{HopCredit, N3, N23};
 use heddle_proto::crypto::onionskin::ClientHandshake;
+use heddle_proto::pair::offer::Offer;
 use heddle_relay::{DosOptions, InUse, Limits, RelayConfig, Scheduler};
 use heddle_seam::node::{Resolution, ResolveError, SocketError};
 use heddle_seam::rng::Rng;
@@ -149,6 +153,10 @@ pub fn run(mut choices: Choices<'_>, shards: u16, steps: usize) -> Counts {
     if choices.below(3) == 0 {
         config.dos = small_dos();
     }
+    if choices.below(3) == 0 {
+        (config.answers_measure, config.forwards_datagrams) = (true, true);
+        config.hop_credit = HopCredit::N23(N23 { n2_cells: 2, n3: N3::Static(3) });
+    }
     let limits = config.limits.clone();
     let mut bench = Bench::make(config, seed, (choices.below(3) != 0).then_some(Pipe::default));
     bench.list(&[1, 2, 3, 4, 5]);
@@ -251,7 +259,9 @@ impl World<'_> {
     fn pair(&mut self) {
         let Some(sock) = self.channel() else { return };
         let number = self.far_ends[&sock].number;
-        let Some(ours) = self.bench.seen_paddings(sock).pop() else { return };
+        // What is said of credit comes the same way.
+        let said = self.bench.seen_paddings(sock);
+        let Some(ours) = said.into_iter().rfind(|body| Offer::parse(body).is_ok()) else { return };
         match self.choices.below(8) {
             0 => {
                 let mut body = vec![0; self.choices.below(600)];
@@ -435,6 +445,21 @@ impl World<'_> {
             }
             10 if self.choices.below(4) == 0 => RelayCommand::SENDME,
             11 => RelayCommand(self.choices.below(256) as u8),
+            12 => {
+                data = MEASURE.to_vec();
+                RelayCommand::MEASURE
+            }
+            13 => {
+                let part = [Part::Pass, Part::End][self.choices.below(2)];
+                data.clear();
+                Forward { part, keys: HopKeys::new([1; 16], [2; 16]) }.encode(&mut data);
+                RelayCommand::FORWARD
+            }
+            14 => {
+                let client = &self.circuits[index].client;
+                let (sock, circ_id) = (client.sock, client.circ_id);
+                return self.bench.send(sock, circ_id, Command::DATAGRAM, &[7; BODY_LEN]);
+            }
             _ => RelayCommand::DATA,
         };
         let repeat = if command == RelayCommand::DATA { 1 + self.choices.below(40) } else { 1 };
