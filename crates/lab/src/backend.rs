@@ -306,6 +306,11 @@ pub(crate) trait Testbed {
     /// What has happened on one direction of a wire so far.
     fn wire(&mut self, from: &str, to: &str) -> Result<DirectionStats>;
 
+    /// How often attackers on wires have acted so far; nothing where there are none.
+    fn attacks(&mut self) -> Result<Attacks> {
+        Ok(Attacks::new())
+    }
+
     /// What the relay on a host has cost so far; `None` where computing costs nothing.
     fn usage(&mut self, relay: &str) -> Result<Option<Spent>>;
 
@@ -334,6 +339,9 @@ pub(crate) trait Testbed {
     /// Takes everything away and says how it went.
     fn take_down(self: Box<Self>) -> Result<BackendReport>;
 }
+
+/// How often attackers have acted, by what they do.
+pub(crate) type Attacks = BTreeMap<&'static str, u64>;
 
 /// What a relay has cost so far.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -145,23 +145,7 @@ impl Book {
                 return Err(format!("{name:?} is there twice"));
             }
         }
-        for wanted in &self.measurements {
-            if !self.pages.iter().any(|page| page.name == wanted.page) {
-                return Err(format!(
-                    "measurement {:?} is for a page {:?}, which is not there",
-                    wanted.name, wanted.page
-                ));
-            }
-            let words: Vec<&str> = wanted.command.split_whitespace().collect();
-            if !matches!(words[..], ["demo" | "bench", ..] | ["lab", "run", ..])
-                || words.iter().any(|word| word.starts_with("--out"))
-            {
-                return Err(format!(
-                    "measurement {:?}: its command begins with demo, bench or lab run, and has no --out",
-                    wanted.name
-                ));
-            }
-        }
+        self.measurements.iter().try_for_each(|wanted| self.check_measurement(wanted))?;
         let of_emu = |name: &str| self.wanted(name).is_some_and(|wanted| !wanted.is_in_virtual_time());
         let besides = self.measurements.iter().filter_map(|wanted| Some((wanted, wanted.beside.as_deref()?)));
         for (wanted, beside) in besides {
@@ -190,6 +174,32 @@ impl Book {
             if let Some(name) = item.plan.as_ref().filter(|name| !is_shipped(name)) {
                 return Err(format!("{:?} is planned in {name:?}, which is no plan", item.numbers));
             }
+        }
+        Ok(())
+    }
+
+    fn check_measurement(&self, wanted: &Wanted) -> std::result::Result<(), String> {
+        if !self.pages.iter().any(|page| page.name == wanted.page) {
+            return Err(format!(
+                "measurement {:?} is for a page {:?}, which is not there",
+                wanted.name, wanted.page
+            ));
+        }
+        if let Some(aim) = wanted.aims.iter().find(|aim| aim.always) {
+            return Err(format!(
+                "measurement {:?}: the aim for {:?} is about samples (`always`), and a book has means; a plan's \
+                 target can say it",
+                wanted.name, aim.figure
+            ));
+        }
+        let words: Vec<&str> = wanted.command.split_whitespace().collect();
+        if !matches!(words[..], ["demo" | "bench", ..] | ["lab", "run", ..])
+            || words.iter().any(|word| word.starts_with("--out"))
+        {
+            return Err(format!(
+                "measurement {:?}: its command begins with demo, bench or lab run, and has no --out",
+                wanted.name
+            ));
         }
         Ok(())
     }

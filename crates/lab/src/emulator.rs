@@ -216,6 +216,11 @@ impl Emulation {
         self.packet_threads.let_attack(on).map_err(Error::io("emulating"))
     }
 
+    /// What attackers have done so far.
+    pub(crate) fn attacks(&self) -> Result<Vec<AttackSummary>> {
+        self.packet_threads.attacks().map_err(Error::io("asking what attackers did"))
+    }
+
     /// Somebody measures from now on, or no more: what is late then is told apart.
     pub(crate) fn measuring(&self, on: bool) -> Result<()> {
         self.packet_threads.measuring(on).map_err(Error::io("emulating"))

@@ -21,11 +21,11 @@ use heddle_net::tcp_diag::TcpConnection;
 use heddle_netem::{DirectionStats, Step};
 
 use super::{
-    ASK_NOTHING, Backend, BackendReport, Built, Circuit, CircuitOrder, Deployment, Log, Outcome, Role,
-    Source, SourceId, Spent, Testbed, WireFlow,
+    ASK_NOTHING, Attacks, Backend, BackendReport, Built, Circuit, CircuitOrder, Deployment, Log, Outcome,
+    Role, Source, SourceId, Spent, Testbed, WireFlow,
 };
 use crate::capture::Capture;
-use crate::emulator::{Emulation, KernelOptions, RunOptions, Summary};
+use crate::emulator::{AttackSummary, Emulation, KernelOptions, RunOptions, Summary};
 use crate::error::{Error, Result};
 use crate::machine::interrupt;
 use crate::metrics::Metrics;
@@ -194,6 +194,14 @@ impl Testbed for Hosts {
 
     fn wire(&mut self, from: &str, to: &str) -> Result<DirectionStats> {
         self.emulation.direction_stats(from, to)
+    }
+
+    fn attacks(&mut self) -> Result<Attacks> {
+        let mut attacks = Attacks::new();
+        for AttackSummary { kind, acted, .. } in self.emulation.attacks()? {
+            *attacks.entry(kind).or_default() += acted;
+        }
+        Ok(attacks)
     }
 
     fn usage(&mut self, relay: &str) -> Result<Option<Spent>> {

@@ -206,7 +206,7 @@ struct Bound {
     what: String,
     ours: String,
     outcome: Outcome,
-    /// By what, where it is not the interval.
+    /// By what, where it is not the interval, or why it says less than others.
     by: &'static str,
     source: String,
 }
@@ -272,7 +272,8 @@ fn of_aim(aim: &Target, kept: &Kept, record: &Record) -> Bound {
     let figure = &kept.figure;
     let what = demand(record.title(&figure.name, &figure.unit), &figure.labels, (aim.at_most, aim.at_least));
     let outcome = aim.outcome(figure, may_meet(record, kept));
-    Bound { what, ours: judged_cell(record, kept), outcome, by: "", source: aim.source.clone() }
+    let by = if record.is_late(aim) { " (an aim set after it was measured)" } else { "" };
+    Bound { what, ours: judged_cell(record, kept), outcome, by, source: aim.source.clone() }
 }
 
 /// What is demanded of a figure.

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use super::draw::DOCS;
-use super::record::{end_attempt, note_attempt};
+use super::record::{end_attempt, note_aims, note_attempt};
 use super::{Book, Record, Wanted};
 use crate::error::{Error, Result};
 use crate::machine::conditions::{commit, wait_until_quiet};
@@ -147,6 +147,7 @@ fn make(wanted: &Wanted, heddle: &Path, dir: &Path) -> Result<()> {
         command.arg("--resume");
     }
     let began = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    note_aims(dir, &wanted.aims)?;
     let noted = note_attempt(dir, began)?;
     let mut process = Process::spawn(&wanted.name, command, &log_of(dir))
         .inspect_err(|error| drop(end_attempt(dir, noted, error.to_string())))?;

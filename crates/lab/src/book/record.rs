@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::figures::{Figure, Labels, quantity};
 use crate::machine::conditions::{Conditions, Noise};
 use crate::machine::files::{read_json, write_json, write_whole};
-use crate::plan::Plan;
+use crate::plan::{Plan, Target};
 use crate::report::title_of;
 use crate::results::{Check, Invocation, Judgement, Repetition, RunSamples, Series, Stored, Summary, Try};
 use crate::statistics::mean;
@@ -82,6 +82,10 @@ pub struct Record {
     pub known: Vec<Check>,
     /// What became of the plan's targets.
     pub targets: Vec<Judgement>,
+    /// The book's aims when it was begun, because an aim that is set afterwards is none. `None` in records of before
+    /// they were kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aims: Option<Vec<Target>>,
 }
 
 /// An attempt at a measurement.
@@ -169,7 +173,17 @@ impl Record {
             figures: summary.figures.into_iter().map(kept).collect(),
             known: summary.checks,
             targets: summary.targets,
+            aims: aims(dir)?,
         })
+    }
+
+    /// Whether somebody set this aim when the measurement had begun.
+    pub(super) fn is_late(&self, aim: &Target) -> bool {
+        let same = |set: &Target| {
+            (&set.figure, &set.labels, set.at_most, set.at_least)
+                == (&aim.figure, &aim.labels, aim.at_most, aim.at_least)
+        };
+        self.aims.as_ref().is_some_and(|aims| !aims.iter().any(same))
     }
 
     /// Reads the record of a measurement from the book's directory; `None` where there is none.
@@ -232,6 +246,18 @@ pub(super) fn note_attempt(dir: &Path, began: u64) -> Result<usize> {
     all.push(Attempt { began, ended: "nobody saw its end".to_owned() });
     write_json(&dir.with_extension("attempts.json"), &all, true)?;
     Ok(all.len() - 1)
+}
+
+/// The aims that what lies in a directory had when it was begun.
+fn aims(dir: &Path) -> Result<Option<Vec<Target>>> {
+    let path = dir.with_extension("aims.json");
+    if path.exists() { read_json(&path).map(Some) } else { Ok(None) }
+}
+
+/// Notes the aims of a measurement that begins; of one that goes on they are noted.
+pub(super) fn note_aims(dir: &Path, aims: &[Target]) -> Result<()> {
+    let path = dir.with_extension("aims.json");
+    if path.exists() { Ok(()) } else { write_json(&path, &aims, true) }
 }
 
 /// Notes how an attempt ended.

@@ -114,6 +114,8 @@ fn a_bad_list_is_refused_in_a_sentence() {
     assert!(refused(format!("{page}{}{row}", measured("b", "c", "demo"))).contains("page \"c\""));
     assert!(refused(format!("{page}{}{row}", measured("b", "a", "demo --out x"))).contains("has no --out"));
     assert!(refused(format!("{page}{}{row}", measured("b", "a", "relay"))).contains("begins with"));
+    let of_samples = "aims = [{ figure = 'f', at_most = 1, always = true, source = 's' }]\n";
+    assert!(refused(format!("{page}{}{of_samples}{row}", measured("b", "a", "demo"))).contains("always"));
     assert!(refused(format!("{page}{}{row}", measured("b", "a", "demo"))).contains("nobody measures"));
     assert!(refused(format!("{page}minuets = 1\n")).contains("mine.toml"));
 }
@@ -159,6 +161,31 @@ fn measured(dir: &Path, valid: bool) {
     };
     summary.write(&dir.join("bench/summary.json")).unwrap();
     RunSamples::default().write(&dir.join("bench")).unwrap();
+}
+
+#[test]
+fn an_aim_that_was_set_afterwards_is_told_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let (root, mut book) = (dir.path(), small(dir.path()));
+    let made = root.join("made");
+    measured(&made, true);
+    let page = |book: &Book| {
+        collect(book, &made, root).unwrap();
+        draw(book, root).unwrap();
+        fs::read_to_string(root.join(PAGE)).unwrap()
+    };
+    // Nobody knows when those of older records were set.
+    assert!(!page(&book).contains("set after"));
+    let [first, second] = book.measurements[0].aims.clone().try_into().unwrap();
+    record::note_aims(&made.join("bench"), &[first, second.clone()]).unwrap();
+    assert!(!page(&book).contains("set after"));
+    // What was noted first stays.
+    let lower = Target { at_most: Some(0.9), ..second };
+    record::note_aims(&made.join("bench"), std::slice::from_ref(&lower)).unwrap();
+    book.measurements[0].aims[1] = lower;
+    let told = page(&book);
+    assert_eq!(told.matches("(an aim set after it was measured)").count(), 1, "{told}");
+    assert!(told.contains("| met (an aim set after it was measured) | half |"), "{told}");
 }
 
 #[test]

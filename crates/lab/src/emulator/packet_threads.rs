@@ -30,6 +30,7 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
+use super::attack::AttackSummary;
 use super::awake::{Awake, is_virtual};
 use super::engine::{Clock, Engine};
 use super::stack::Stack;
@@ -173,6 +174,11 @@ impl PacketThreads {
     /// Lets attackers act, or has them wait.
     pub(super) fn let_attack(&self, on: bool) -> io::Result<()> {
         self.ask(move |engine| engine.let_attack(on))
+    }
+
+    /// What attackers have done so far.
+    pub(super) fn attacks(&self) -> io::Result<Vec<AttackSummary>> {
+        self.ask(|engine| engine.attackers.summaries())
     }
 
     /// Somebody measures from now on, or no more.

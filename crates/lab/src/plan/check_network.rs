@@ -249,7 +249,7 @@ fn check_bottleneck(
         return Err("the rate of a bottleneck is above 0".into());
     }
     match (wires, rate_kb_s) {
-        (Some(group), _) if clients.is_empty() => match groups.contains(group) {
+        (Some(group), None) if clients.is_empty() => match groups.contains(group) {
             true => Ok(()),
             false => Err(format!("the network has no wires {group:?}")),
         },

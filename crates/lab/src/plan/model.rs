@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 use super::case::Case;
@@ -127,7 +127,7 @@ pub struct Known {
 /// may pass is met when every sample keeps it and missed when one does not, because what lies beyond a mean's interval
 /// says nothing of a maximum. Where a complete run is without the figure, a target is neither met nor, but for such a
 /// limit, missed.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
     /// The figure's name.
@@ -149,7 +149,7 @@ pub struct Target {
 }
 
 /// One of a figure's numbers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Statistic {
     /// The mean of the runs' means.

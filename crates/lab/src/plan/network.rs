@@ -162,17 +162,14 @@ pub struct WireGroup {
     pub labels: Labels,
 }
 
-/// What limits some clients, and how much of it they use: a wire, all of whose bytes count; a rate that a relay keeps,
-/// of which all bytes count that its wires carry; or one for which only the cells count that brought its clients their
-/// data. Bytes of wires are those of packets, so beside a relay's rate they come to a little more than the relay
-/// counts.
+/// What limits some clients, and how much of it they use: a wire, all of whose bytes count, or a rate that a relay
+/// keeps, of which the cells count that brought its clients their data.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bottleneck {
     /// Labels of its figure.
     pub labels: Labels,
-    /// The group of the wire. If there are several, the busiest counts, or all together if there is a rate. Default:
-    /// none.
+    /// The group of the wire. If there are several, the busiest counts. Default: none.
     #[serde(default)]
     pub wires: Option<String>,
     /// Which direction of it: `there` or `back`. Default: there.
@@ -181,7 +178,7 @@ pub struct Bottleneck {
     /// The clients that share a rate and do not share it with others. Default: it is of wires.
     #[serde(default)]
     pub clients: Vec<String>,
-    /// The rate that they share, or that a relay keeps, in 1000 bytes per second. Default: that of the wire.
+    /// The rate that they share, in 1000 bytes per second. Default: that of the wire.
     #[serde(default)]
     pub rate_kb_s: Option<f64>,
 }

@@ -106,6 +106,16 @@ pub(super) const PHASES: &[Quantity] = &[
     )
     .by("client's"),
     Quantity::new(
+        "clients_without_downloads",
+        "1",
+        Amount,
+        Less,
+        "Clients without a download that counts",
+        "how many downloading clients with the same labels had no download that began in the phase and came whole, be \
+         it that one lasted through all of it: they are in no other figure of downloads",
+    )
+    .by("client's"),
+    Quantity::new(
         "download_kb_s",
         "KB/s",
         Amount,
@@ -410,6 +420,15 @@ pub(super) const PHASES: &[Quantity] = &[
     )
     .by("`relay`, and relay's, `to`"),
     Quantity::new(
+        "attacks",
+        "1",
+        Amount,
+        Neither,
+        "How often attackers on wires acted",
+        "how often all attackers that do the same acted in the phase, from its first circuit on",
+    )
+    .by("`kind`"),
+    Quantity::new(
         "relay_cpu_s",
         "s",
         Amount,
@@ -433,7 +452,8 @@ pub(super) const PHASES: &[Quantity] = &[
         Amount,
         More,
         "Share of the bottleneck that was used",
-        "the share of a bottleneck's rate that was used; beside a relay's rate the headers of packets take it a little above 1",
+        "the share of a bottleneck's rate that was used: of a wire's by all of its bytes, of a relay's by the cells \
+         that brought its clients their data, so that what wraps cells is not in it",
     )
     .by("bottleneck's"),
     Quantity::new(

@@ -1,7 +1,8 @@
 //! One phase of an experiment, from its circuits to its figures:
 //!
 //! 1. Wires and attackers become what the phase wants, relays reach each other, and circuits are built.
-//! 2. Clients with a stream begin; the phase waits until each stream is steady, or was waited for long enough.
+//! 2. Clients with a stream begin; the phase waits until each stream is steady, or was waited for long enough. Where
+//!    that is shorter than the rule for a steady stream looks back, it is a warm-up of the streams and nothing more.
 //! 3. The others begin. After the warm-up the window opens: what begins from then on counts. Wires may change
 //!    meanwhile.
 //! 4. The window closes. Probes stop; downloads that have begun go on to their end, beside the streams.
@@ -21,8 +22,8 @@ use super::streams::{self, Member, Window};
 use super::wire_view::{Viewed, Viewing};
 use super::{server_of, transport_use, wire_use};
 use crate::backend::{
-    Built, Circuit, CircuitOrder, Log, Outcome, Reached, ServerKind, Source, SourceId, Spent, Testbed,
-    WireFlow,
+    Attacks, Built, Circuit, CircuitOrder, Log, Outcome, Reached, ServerKind, Source, SourceId, Spent,
+    Testbed, WireFlow,
 };
 use crate::error::{Error, Result};
 use crate::figures::{Labels, labels};
@@ -93,6 +94,7 @@ impl PhaseRun<'_> {
             return self.ping(testbed, on_step);
         }
         let told_before = transport_use::read(tor, testbed)?;
+        let attacks_before = testbed.attacks()?;
         testbed.let_attack(phase.attack_early)?;
         let pairs_s = match phase.any_transport {
             true => None,
@@ -119,6 +121,7 @@ impl PhaseRun<'_> {
         samples.extend(told);
         samples.extend(left_pct.map(|left_pct| Sampled::one("circuits_left_pct", left_pct)));
         samples.extend(self.costs(&clients, &played));
+        samples.extend(attacks(phase, &attacks_before, &testbed.attacks()?));
         let names: Vec<&str> = actors.iter().map(|actor| actor.name).collect();
         samples.extend(wire_use::inflicted(tor, phase, &played.before.wires, &played.after.wires));
         samples.extend(wire_use::used(tor, &names, &played.logs, played.window, &samples));
@@ -387,6 +390,16 @@ impl PhaseRun<'_> {
         let changed = groups.filter_map(|group| Some((group, wires.get(&group.name)?)));
         changed.into_iter().try_for_each(|(group, pair)| set_group(group, Some(pair), testbed))
     }
+}
+
+/// How often attackers acted in a phase that has some, by what they do.
+fn attacks(phase: &Phase, before: &Attacks, after: &Attacks) -> Vec<Sampled> {
+    if !(phase.attack || phase.attack_early) {
+        return Vec::new();
+    }
+    let acted = |kind: &&str| after[kind] - before.get(kind).copied().unwrap_or(0);
+    let of = |kind: &&str| Sampled::one("attacks", acted(kind) as f64).with(labels([("kind", *kind)]));
+    after.keys().map(of).collect()
 }
 
 fn set_group(group: &WireGroup, instead: Option<&WirePair>, testbed: &mut dyn Testbed) -> Result<()> {

@@ -8,14 +8,14 @@ use heddle_netem::{DirectionStats, Step};
 
 use super::*;
 use crate::backend::{
-    Built, Circuit, CircuitOrder, Log, Outcome, Source, SourceId, Spent, Testbed, WireFlow,
+    Attacks, Built, Circuit, CircuitOrder, Log, Outcome, Source, SourceId, Spent, Testbed, WireFlow,
 };
 use crate::capture::Capture;
 use crate::error::Error;
 use crate::figures::labels;
 use crate::metrics::Metrics;
-use crate::plan::Plan;
 use crate::plan::network_tests::{network_of, small};
+use crate::plan::{Phase, Plan};
 use crate::traffic::Event;
 
 #[test]
@@ -87,6 +87,9 @@ struct Virtual {
     built: Vec<Duration>,
     sources: Vec<(Source, Duration)>,
     actions: Vec<String>,
+    /// When an attacker began who acts once a second, and how often it had acted when it stopped.
+    attacked: Option<Duration>,
+    acted: u64,
 }
 
 impl Virtual {
@@ -134,8 +137,15 @@ impl Testbed for Virtual {
         Ok(())
     }
 
-    fn let_attack(&mut self, _on: bool) -> Result<()> {
+    fn let_attack(&mut self, on: bool) -> Result<()> {
+        let begun = self.attacked.take();
+        self.acted += begun.map_or(0, |begun| (self.now - begun).as_secs());
+        self.attacked = on.then_some(self.now);
         Ok(())
+    }
+
+    fn attacks(&mut self) -> Result<Attacks> {
+        Ok(Attacks::from([("tamper", self.acted)]))
     }
 
     fn watch(&mut self, one: &str, other: &str) -> Result<()> {
@@ -292,6 +302,24 @@ fn a_phase_is_played_in_any_kind_of_time() {
     assert_eq!(values("relay_cpu_s_per_gb").len(), 3);
     // Four wires of the group's two directions carried 1 MB a second.
     assert_eq!(values("wire_mb"), [8.0; 2]);
+}
+
+#[test]
+fn how_often_attackers_acted_is_told_of_phases_that_have_some() {
+    let loaded = small(("small", "small")).unwrap();
+    let (tor, arm) = network_of(&loaded.plan);
+    let mut testbed = Virtual { acted: 70, ..Virtual::default() };
+    let mut attacks = |attack: bool| -> Vec<(String, f64)> {
+        let phase = &Phase { attack, ..tor.phases[0].as_ref().clone() };
+        let run = phase::PhaseRun { tor, arm, phase, seed: 7 };
+        let measured = run.measure(&mut testbed, &mut |_| ()).unwrap();
+        let found = measured.samples.into_iter().filter(|sampled| sampled.name == "attacks");
+        found.map(|sampled| (sampled.labels["kind"].clone(), sampled.values[0])).collect()
+    };
+    // The phase counts for five seconds; what happened before it is not its own.
+    assert_eq!(attacks(true), [("tamper".to_owned(), 5.0)]);
+    assert_eq!(attacks(false), []);
+    assert_eq!(attacks(true), [("tamper".to_owned(), 5.0)]);
 }
 
 #[test]

@@ -96,9 +96,8 @@ pub(super) fn inflicted(tor: &Tor, phase: &Phase, before: &Counts, after: &Count
     bottlenecks.flat_map(of).collect()
 }
 
-/// The use of each bottleneck: of a wire what `figures` tell of it; of a relay's rate all that its wires carried, as
-/// they tell, or the cells that brought the clients which share it their data. Bottlenecks whose clients did nothing
-/// are left out.
+/// The use of each bottleneck: of a wire what `figures` tell of it; of a relay's rate the cells that brought the
+/// clients which share it their data. Bottlenecks whose clients did nothing are left out.
 pub(super) fn used(
     tor: &Tor,
     names: &[&str],
@@ -106,9 +105,9 @@ pub(super) fn used(
     window: Window,
     figures: &[Sampled],
 ) -> Vec<Sampled> {
-    let told = |bottleneck: &Bottleneck, group: &str, name: &str| {
+    let use_pct = |bottleneck: &Bottleneck, group: &str| {
         let labels = labels([("group", group), ("direction", bottleneck.direction.name())]);
-        let is_it = |sampled: &&Sampled| sampled.name == name && sampled.labels == labels;
+        let is_it = |sampled: &&Sampled| sampled.name == "wire_use_pct" && sampled.labels == labels;
         figures.iter().find(is_it).map(|sampled| sampled.values[0])
     };
     let of_clients = |bottleneck: &Bottleneck, rate_kb_s: f64| {
@@ -120,10 +119,7 @@ pub(super) fn used(
     };
     let of = |bottleneck: &Bottleneck| {
         let used = match (&bottleneck.wires, bottleneck.rate_kb_s) {
-            (Some(group), None) => told(bottleneck, group, "wire_use_pct").map(|pct| pct / 100.0),
-            (Some(group), Some(rate_kb_s)) => {
-                told(bottleneck, group, "wire_mb").map(|mb| 1000.0 * mb / window.length_s() / rate_kb_s)
-            }
+            (Some(group), _) => use_pct(bottleneck, group).map(|pct| pct / 100.0),
             (None, Some(rate_kb_s)) => of_clients(bottleneck, rate_kb_s),
             (None, None) => None,
         };
@@ -280,9 +276,8 @@ mod tests {
     }
 
     #[test]
-    fn a_bottlenecks_use_is_of_its_wire_or_its_relays_wires_or_of_its_clients_cells() {
+    fn a_bottlenecks_use_is_of_its_wire_or_of_its_clients_cells() {
         let bottleneck = "[[tor.bottleneck]]\nlabels = { at = \"wire\" }\nwires = \"path\"\n\n\
-                          [[tor.bottleneck]]\nlabels = { at = \"rate\" }\nwires = \"path\"\nrate_kb_s = 500\n\n\
                           [[tor.bottleneck]]\nlabels = { at = \"relay\" }\nclients = [\"up\"]\nrate_kb_s = 514\n\n[[tor.phase]]";
         let loaded = small(("[[tor.phase]]", bottleneck)).unwrap();
         let (tor, _) = network_of(&loaded.plan);
@@ -298,10 +293,9 @@ mod tests {
         };
         let logs = [Log::new(), vec![(at(1.0), second.clone()), (at(2.0), second)]];
         let wire = labels([("group", "path"), ("direction", "there")]);
-        let of_wire = [("wire_use_pct", 80.0), ("wire_mb", 0.75)]
-            .map(|(name, value)| Sampled::one(name, value).with(wire.clone()));
+        let of_wire = [Sampled::one("wire_use_pct", 80.0).with(wire)];
         let told = used(tor, &["web", "up"], &logs, window, &of_wire);
         let told: Vec<(&str, f64)> = told.iter().map(|one| (&*one.labels["at"], one.values[0])).collect();
-        assert_eq!(told, [("wire", 0.8), ("rate", 0.75), ("relay", 0.5)]);
+        assert_eq!(told, [("wire", 0.8), ("relay", 0.5)]);
     }
 }
