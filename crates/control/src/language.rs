@@ -27,6 +27,8 @@ pub enum Told {
     ProbeFailed,
     /// A relay that was dialled for [`Control::AskAddress`] sees our address so.
     OurAddress { ours: IpAddr, by: RsaId, at: SocketAddr },
+    /// Where the ORPort is reached from outside now, found as it was for [`ControlOptions`](crate::ControlOptions).
+    Addresses(Vec<SocketAddr>),
     /// A relay's clock differs much from ours, which is so far ahead of it, or behind.
     ClockDiffers { by: RsaId, ahead_s: i64 },
     /// Memory was short, and circuits with so many cells were closed.
@@ -71,6 +73,8 @@ pub enum Wanted {
     /// Say whether names can be resolved: [`Told::NameServers`]. First, if `reload`, the list of name servers is read
     /// again.
     NameServers { reload: bool },
+    /// Say where the ORPort is reached from outside now, unless the machine has no line: [`Told::Addresses`].
+    Addresses,
     /// Say what you know, for metrics: [`Told::Figures`].
     Figures,
 }

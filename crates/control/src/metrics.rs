@@ -6,6 +6,7 @@
 //! 3. Whoever takes longer than [`EXCHANGE_MAX`] to ask, or to read the answer, is cut off; and whoever waits longer.
 
 mod families;
+pub mod fuzz;
 mod request;
 #[cfg(test)]
 mod tests;

@@ -15,7 +15,8 @@ pub struct ControlOptions {
     pub family: Vec<String>,
     /// The program and its version, for the descriptor.
     pub platform: String,
-    /// Where the ORPort is reached from outside. 0.0.0.0 is an address that is not known: authorities tell it.
+    /// Where the ORPort is reached from outside at the start. 0.0.0.0 is an address that is not known: authorities
+    /// tell it.
     pub advertised: Vec<SocketAddr>,
     /// `DirAuthority`.
     pub authorities: Vec<DirAuthority>,

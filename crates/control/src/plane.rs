@@ -4,7 +4,8 @@
 //! 2. a round of fetches begins when a consensus is due, and what came of it goes to the shards ([`following`]);
 //! 3. keys and certificates are renewed when that is due ([`credentials`]), and what was carried is written down;
 //! 4. an exit whose name servers are not known has them looked for ([`name_servers`]);
-//! 5. where the machine does not know the address at which others reach it, an authority is asked ([`addresses`]);
+//! 5. once a minute the driver looks whether the machine has other addresses, and where none of them is one at which
+//!    others reach it, an authority is asked ([`addresses`]);
 //! 6. while nobody has shown that our ORPort is reachable, a shard is asked to find out ([`reachability`]);
 //! 7. after that the descriptor is published when its schedule says so ([`publishing`]);
 //! 8. a shard that missed something is told all of it again.
@@ -36,7 +37,6 @@ use following::Following;
 use heddle_dir::bandwidth::BandwidthHistory;
 use heddle_dir::consensus::Consensus;
 use heddle_dir::files::Files;
-use heddle_proto::ids::RsaId;
 use heddle_proto::policy::ExitPolicy;
 use heddle_relay::Control;
 use heddle_seam::node::{Input, Node, Output, SocketId};
@@ -47,7 +47,6 @@ use pressure::Pressure;
 use publishing::{Described, Publishing};
 use reachability::Reachability;
 use std::collections::{BTreeSet, VecDeque};
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 const TICK: Duration = Duration::from_secs(1);
@@ -236,19 +235,20 @@ impl ControlPlane {
     }
 
     fn ask_address(&mut self, now: Instant) {
+        self.wanted.extend(self.addresses.look(now));
         let consensus = self.following.consensus();
         self.wanted.extend(self.addresses.ask(now, consensus, &self.options.authorities, &mut self.rng));
     }
 
-    /// A relay sees our address so. When that is news, all who name it or keep streams away from it hear it.
-    fn on_our_address(&mut self, now: Instant, ours: IpAddr, by: RsaId, at: SocketAddr) {
-        if !self.addresses.on_seen(now, ours, (by, at), &self.options.authorities) {
-            return;
-        }
-        self.credentials.set_addrs(self.addresses.ips());
+    /// We are reached elsewhere than before: all who name our addresses or keep streams away from them hear it.
+    fn on_moved(&mut self) {
+        let ours = self.addresses.ips();
+        self.credentials.set_addrs(ours.clone());
         self.tell(|plane| plane.credentials.transport());
         if self.options.exit_rejects_own {
-            let policy = self.options.exit_policy.without(ours);
+            // Those of the start stay closed, because the policy of the options has them, and cost nobody much.
+            let all_others = self.options.exit_policy.clone();
+            let policy = ours.iter().fold(all_others, |policy, ours| policy.without(*ours));
             self.tell(|_| Some(Control::ExitPolicy(policy.clone())));
             self.exit_policy = policy;
         }
@@ -297,7 +297,7 @@ impl ControlPlane {
             Some(Control::Peers(peers)),
             self.credentials.onion_keys(),
             self.credentials.transport(),
-            self.addresses.learnt().map(|_| Control::ExitPolicy(self.exit_policy.clone())),
+            self.addresses.are_others().then(|| Control::ExitPolicy(self.exit_policy.clone())),
         ];
         let controls = controls.into_iter().flatten();
         self.wanted.extend(controls.map(|control| Wanted::Tell { shard, control }));
@@ -307,7 +307,16 @@ impl ControlPlane {
         match told {
             Told::Reachable => self.reachability.on_reached(),
             Told::ProbeFailed => log::debug!("A reachability probe failed"),
-            Told::OurAddress { ours, by, at } => self.on_our_address(now, ours, by, at),
+            Told::OurAddress { ours, by, at } => {
+                if self.addresses.on_seen(now, ours, (by, at), &self.options.authorities) {
+                    self.on_moved();
+                }
+            }
+            Told::Addresses(found) => {
+                if self.addresses.on_found(&found) {
+                    self.on_moved();
+                }
+            }
             Told::ClockDiffers { by, ahead_s } => {
                 if let Some(ahead_s) = self.clock_skew.on_differs(now, by, ahead_s) {
                     log::warn!("{}", clock_skew::warning(ahead_s));

@@ -154,6 +154,8 @@ impl ControlNode {
             }
             Wanted::Carried => self.answers.push_back(Told::Carried(self.carried.so_far())),
             Wanted::NameServers { .. } => self.answers.push_back(Told::NameServers { known: true }),
+            // A host keeps the addresses that it was made with.
+            Wanted::Addresses => {}
             Wanted::Figures => {
                 let figures = Figures { carried: self.carried.so_far(), ..Figures::default() };
                 self.answers.push_back(Told::Figures(Box::new(figures)));

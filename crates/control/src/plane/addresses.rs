@@ -1,4 +1,4 @@
-//! Our address, where the machine does not know the one at which others reach it.
+//! Our addresses: the machine's, and what authorities say where it does not know the one at which others reach it.
 //!
 //! 1. What the operator says, and an address of the machine itself that others can reach, is taken as it is.
 //! 2. Behind a translation of addresses neither is there. An authority is dialled then: in its NETINFO it says from
@@ -7,6 +7,8 @@
 //!    them, and only about addresses that others can reach and that are not their own. So does stock Tor.
 //! 4. They are asked again from time to time, because such addresses change. Another one counts when a second answer
 //!    says the same, of another authority if another one answers.
+//! 5. The driver looks once a minute whether the machine's own are others, because these change, too. What the
+//!    operator fixed is the same each time. One that others cannot reach sends us to the authorities, as at the start.
 
 use crate::language::Wanted;
 use crate::options::ControlOptions;
@@ -28,14 +30,20 @@ const DOUBLINGS_MAX: u32 = 4;
 const ANOTHERS_TRIES: u32 = 2;
 /// So long after an answer, or a warning, one is missed.
 const MISSED_AFTER: Duration = Duration::from_secs(3600);
+/// Between two looks at the machine's own addresses: stock Tor's `CHECK_DESCRIPTOR_INTERVAL`.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 pub(crate) struct Addresses {
-    /// As the options have it; 0.0.0.0 stands for what is to be learnt.
-    options: Vec<SocketAddr>,
+    /// As the driver found it; 0.0.0.0 stands for what is to be learnt.
+    found: Vec<SocketAddr>,
+    /// When the driver was asked last, or when the relay started.
+    looked_at: Option<Instant>,
+    /// Whether the driver has found others since the start.
+    have_changed: bool,
     learnt: Option<Ipv4Addr>,
     /// Another one, and which authority said so.
     next: Option<(Ipv4Addr, RsaId)>,
-    /// The same as in the options with what was learnt, and without what was not.
+    /// The same as was found with what was learnt, and without what was not.
     advertised: Vec<SocketAddr>,
     ask_at: Option<Instant>,
     /// Questions since the last answer.
@@ -44,13 +52,11 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
-    /// One IPv4 address is enough: none is learnt beside one that is known.
     pub fn new(options: &ControlOptions) -> Self {
-        let is_known = |addr: &SocketAddr| addr.is_ipv4() && !addr.ip().is_unspecified();
-        let knows_ipv4 = options.advertised.iter().any(is_known);
-        let kept = options.advertised.iter().filter(|addr| !knows_ipv4 || !addr.ip().is_unspecified());
         let mut addresses = Addresses {
-            options: kept.copied().collect(),
+            found: kept(&options.advertised),
+            looked_at: None,
+            have_changed: false,
             learnt: None,
             next: None,
             advertised: Vec::new(),
@@ -72,14 +78,51 @@ impl Addresses {
         self.advertised.iter().map(SocketAddr::ip).collect()
     }
 
-    /// What authorities told.
-    pub fn learnt(&self) -> Option<Ipv4Addr> {
-        self.learnt
+    /// Whether they are others than at the start, when shards heard of them.
+    pub fn are_others(&self) -> bool {
+        self.have_changed || self.learnt.is_some()
     }
 
     /// Whether all addresses are known.
     pub fn are_known(&self) -> bool {
-        self.advertised.len() == self.options.len()
+        self.advertised.len() == self.found.len()
+    }
+
+    /// Has the driver look at the machine's addresses, when that is due.
+    pub fn look(&mut self, now: Instant) -> Option<Wanted> {
+        let looked_at = *self.looked_at.get_or_insert(now);
+        if now.since(looked_at) < LOOK_EVERY {
+            return None;
+        }
+        self.looked_at = Some(now);
+        Some(Wanted::Addresses)
+    }
+
+    /// The driver has found these. Says whether they are others than before.
+    pub fn on_found(&mut self, found: &[SocketAddr]) -> bool {
+        let found = kept(found);
+        if found == self.found {
+            return false;
+        }
+        let before = shown(&self.advertised);
+        (self.found, self.have_changed) = (found, true);
+        if !self.is_any_learnt() {
+            // Should one be learnt again later, that begins anew.
+            (self.learnt, self.next, self.ask_at) = (None, None, None);
+            (self.unanswered, self.missed_at) = (0, None);
+        }
+        self.fill_in();
+        match self.are_known() {
+            true => {
+                let after = shown(&self.advertised);
+                log::info!("Our address changed from {before} to {after}; publishing a new descriptor");
+            }
+            false => log::info!(
+                "Our address changed from {before} to one at which others cannot reach us; directory authorities are \
+                 asked for ours"
+            ),
+        }
+        true
     }
 
     /// Has a shard ask an authority, when that is due and the consensus lists one.
@@ -161,7 +204,7 @@ impl Addresses {
 
     /// Whether there is an address that only authorities can tell.
     fn is_any_learnt(&self) -> bool {
-        self.options.iter().any(|addr| addr.ip().is_unspecified())
+        self.found.iter().any(|addr| addr.ip().is_unspecified())
     }
 
     fn fill_in(&mut self) {
@@ -170,8 +213,23 @@ impl Addresses {
             true => Some(SocketAddr::from((learnt?, addr.port()))),
             false => Some(*addr),
         };
-        self.advertised = self.options.iter().filter_map(known).collect();
+        self.advertised = self.found.iter().filter_map(known).collect();
     }
+}
+
+/// One IPv4 address is enough: none is learnt beside one that is known.
+fn kept(found: &[SocketAddr]) -> Vec<SocketAddr> {
+    let is_known = |addr: &SocketAddr| addr.is_ipv4() && !addr.ip().is_unspecified();
+    let knows_ipv4 = found.iter().any(is_known);
+    let kept = found.iter().filter(|addr| !knows_ipv4 || !addr.ip().is_unspecified());
+    kept.copied().collect()
+}
+
+/// Addresses for the log. Several ports of one address stand beside one another.
+fn shown(addrs: &[SocketAddr]) -> String {
+    let mut ips: Vec<String> = addrs.iter().map(|addr| addr.ip().to_string()).collect();
+    ips.dedup();
+    if ips.is_empty() { "one that is not known".to_owned() } else { ips.join(" and ") }
 }
 
 /// Who a relay is and where it listens on IPv4, if it is an authority that listens there.

@@ -3,7 +3,8 @@
 //! It tells what the operator says: an `Address`, or else an address of an ORPort. Where neither says one, or an ORPort
 //! has one of a network of its own and the directory authorities are on the Internet, it tells the address that the
 //! machine would send from. If that too is of a network of its own, somebody translates addresses, and an authority is
-//! to say what it sees: 0.0.0.0 stands for that.
+//! to say what it sees: 0.0.0.0 stands for that. The control plane has all this looked at again once a minute, because
+//! a machine gets other addresses while the relay runs.
 
 use super::endpoints::OrPortPlace;
 use crate::torrc::{self, Options, OrAddress, Port};
@@ -14,20 +15,45 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 /// The relay's ORPorts, bound.
 pub struct Listeners {
     sockets: Vec<TcpListener>,
+    own_addresses: OwnAddresses,
     advertised: Vec<SocketAddr>,
+}
+
+/// How the addresses are found that others are told, at the start and later.
+#[derive(Clone, Default)]
+pub struct OwnAddresses {
+    ports: Vec<ToldPort>,
+    /// An authority's address of each family, which shows from where the machine would send.
+    authority_v4: Option<SocketAddr>,
+    authority_v6: Option<SocketAddr>,
+    /// Whether the directory authorities are on the Internet, and so the network.
+    is_public: bool,
+}
+
+/// A port of which others are told.
+#[derive(Clone)]
+struct ToldPort {
+    number: u16,
+    ipv4: bool,
+    /// Where others reach it, if the operator says that.
+    known: Option<IpAddr>,
+    /// The address that its line names.
+    written: Option<IpAddr>,
 }
 
 impl Listeners {
     /// Binds every ORPort and finds the addresses that the descriptor will name.
     pub fn bind(options: &Options) -> Result<Self, Box<dyn Error>> {
-        let mut listeners = Listeners { sockets: Vec::new(), advertised: Vec::new() };
+        let own_addresses = OwnAddresses::new(options);
+        let mut listeners = Listeners { sockets: Vec::new(), own_addresses, advertised: Vec::new() };
         for or_address in options.or_addresses() {
             if let Some(port) = listeners.bind_one(&or_address)?
                 && or_address.advertise
             {
-                listeners.advertise(options, &or_address, port)?;
+                listeners.own_addresses.add(options, &or_address, port);
             }
         }
+        listeners.advertised = listeners.own_addresses.find(say_not_advertised)?;
         Ok(listeners)
     }
 
@@ -56,39 +82,14 @@ impl Listeners {
         }
     }
 
-    fn advertise(&mut self, options: &Options, or_address: &OrAddress, port: u16) -> Result<(), String> {
-        let ipv4 = or_address.address.is_ipv4();
-        let written = Some(or_address.address).filter(|address| !address.is_unspecified());
-        let is_ours_alone = |address: &IpAddr| is_internal(*address) && are_public(options);
-        // The operator knows what is in front of the address that is listened on.
-        let known = configured(options, ipv4).or(written.filter(|address| !is_ours_alone(address)));
-        match known.or_else(|| guessed(options, ipv4)).or(written) {
-            // One at which others cannot be reached is no use, and an IPv4 address must be there.
-            Some(address) if known.is_none() && is_ours_alone(&address) => {
-                say_not_advertised(address, written);
-                if ipv4 {
-                    self.advertised.push(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port));
-                }
-            }
-            Some(address) => self.advertised.push(SocketAddr::new(address, port)),
-            None if ipv4 && are_public(options) => {
-                self.advertised.push(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port));
-            }
-            None if ipv4 => {
-                return Err(
-                    "the relay's IPv4 address is not known; add a line such as `Address 192.0.2.1`".into()
-                );
-            }
-            None => {}
-        }
-        Ok(())
+    /// What the descriptor names at first, IPv4 first.
+    pub fn advertised(&self) -> Vec<SocketAddr> {
+        self.advertised.clone()
     }
 
-    /// What the descriptor names, IPv4 first.
-    pub fn advertised(&self) -> Vec<SocketAddr> {
-        let mut advertised = self.advertised.clone();
-        advertised.sort_by_key(SocketAddr::is_ipv6);
-        advertised
+    /// How the same is found later.
+    pub fn own_addresses(&self) -> OwnAddresses {
+        self.own_addresses.clone()
     }
 
     /// The number of the first ORPort that is listened on.
@@ -117,6 +118,80 @@ impl Listeners {
     }
 }
 
+impl OwnAddresses {
+    fn new(options: &Options) -> Self {
+        let mut authorities = options.authorities();
+        let is_public = authorities.any(|authority| is_global((*authority.dir_address.ip()).into()));
+        let ipv6 = options.authorities().find_map(|authority| authority.ipv6_or_address);
+        OwnAddresses {
+            ports: Vec::new(),
+            authority_v4: options.authorities().next().map(|authority| authority.dir_address.into()),
+            authority_v6: ipv6.map(SocketAddr::V6),
+            is_public,
+        }
+    }
+
+    fn add(&mut self, options: &Options, or_address: &OrAddress, number: u16) {
+        let ipv4 = or_address.address.is_ipv4();
+        let written = Some(or_address.address).filter(|address| !address.is_unspecified());
+        // The operator knows what is in front of the address that is listened on.
+        let known = configured(options, ipv4).or(written.filter(|address| !self.is_ours_alone(*address)));
+        self.ports.push(ToldPort { number, ipv4, known, written });
+    }
+
+    /// What the descriptor is to name now, IPv4 first. `None` while the machine has no way out over IPv4, because a
+    /// line that is down for a while makes no address another.
+    pub fn look(&self) -> Option<Vec<SocketAddr>> {
+        self.guessed(true)?;
+        self.find(|_, _| {}).ok()
+    }
+
+    /// The same at the start. What is of no use to others is told `not_told`, and what was written there.
+    fn find(&self, not_told: impl Fn(IpAddr, Option<IpAddr>)) -> Result<Vec<SocketAddr>, String> {
+        let mut found = Vec::new();
+        for port in &self.ports {
+            let address = match port.known.or_else(|| self.guessed(port.ipv4)).or(port.written) {
+                // One at which others cannot be reached is no use.
+                Some(address) if port.known.is_none() && self.is_ours_alone(address) => {
+                    not_told(address, port.written);
+                    None
+                }
+                address => address,
+            };
+            match address {
+                Some(address) => found.push(SocketAddr::new(address, port.number)),
+                // An IPv4 address must be there.
+                None if port.ipv4 && self.is_public => {
+                    found.push(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port.number));
+                }
+                None if port.ipv4 => {
+                    return Err(
+                        "the relay's IPv4 address is not known; add a line such as `Address 192.0.2.1`"
+                            .into(),
+                    );
+                }
+                None => {}
+            }
+        }
+        found.sort_by_key(SocketAddr::is_ipv6);
+        Ok(found)
+    }
+
+    /// Whether an address is of a network of our own, and the network of relays is another.
+    fn is_ours_alone(&self, address: IpAddr) -> bool {
+        self.is_public && is_internal(address)
+    }
+
+    /// The address that the system would send to a directory authority from. Nothing is sent.
+    fn guessed(&self, ipv4: bool) -> Option<IpAddr> {
+        let authority = if ipv4 { self.authority_v4? } else { self.authority_v6? };
+        let any: IpAddr = if ipv4 { [0, 0, 0, 0].into() } else { [0; 16].into() };
+        let socket = UdpSocket::bind((any, 0)).ok()?;
+        socket.connect(authority).ok()?;
+        Some(socket.local_addr().ok()?.ip()).filter(|address| !address.is_unspecified())
+    }
+}
+
 /// An address of a network of our own is not told to the Internet. Where the operator wrote it down that is a warning.
 fn say_not_advertised(address: IpAddr, written: Option<IpAddr>) {
     let instead =
@@ -126,28 +201,10 @@ fn say_not_advertised(address: IpAddr, written: Option<IpAddr>) {
     log::log!(level, "Others cannot reach {address}, so {instead}; if they can, an `Address` line says so");
 }
 
-/// Whether the directory authorities are on the Internet, and so the network.
-fn are_public(options: &Options) -> bool {
-    let mut authorities = options.authorities();
-    authorities.any(|authority| is_global((*authority.dir_address.ip()).into()))
-}
-
 /// The address of a family that an `Address` line names.
 fn configured(options: &Options, ipv4: bool) -> Option<IpAddr> {
     let addresses = options.address.iter().filter_map(|text| torrc::address(text));
     addresses.into_iter().find(|address: &IpAddr| address.is_ipv4() == ipv4)
-}
-
-/// The address that the system would send to a directory authority from. Nothing is sent.
-fn guessed(options: &Options, ipv4: bool) -> Option<IpAddr> {
-    let authority = options.authorities().find_map(|authority| match ipv4 {
-        true => Some(SocketAddr::V4(authority.dir_address)),
-        false => authority.ipv6_or_address.map(SocketAddr::V6),
-    })?;
-    let any: IpAddr = if ipv4 { [0, 0, 0, 0].into() } else { [0; 16].into() };
-    let socket = UdpSocket::bind((any, 0)).ok()?;
-    socket.connect(authority).ok()?;
-    Some(socket.local_addr().ok()?.ip()).filter(|address| !address.is_unspecified())
 }
 
 #[cfg(test)]
@@ -196,6 +253,26 @@ mod tests {
         );
         let public = "ORPort 203.0.113.5:9001 NoListen\nORPort 127.0.0.1:auto NoAdvertise";
         assert_eq!(advertised(public), [(); 2].map(|()| at([203, 0, 113, 5], 9001)));
+    }
+
+    #[test]
+    fn what_is_found_later_is_found_as_at_the_start() {
+        let authority = format!("DirAuthority a orport=443 127.0.0.1:80 {}", "0".repeat(40));
+        for (lines, is_fixed) in [
+            ("ORPort auto IPv4Only", false),
+            ("ORPort 10.1.2.3:9001 NoListen\nORPort 127.0.0.1:auto NoAdvertise", true),
+            ("Address 203.0.113.5\nORPort auto IPv4Only", true),
+        ] {
+            let listeners = bind(&format!("{authority}\n{lines}\n"));
+            let (first, mut own) = (listeners.advertised(), listeners.own_addresses());
+            assert_eq!(own.look(), Some(first.clone()), "{lines}");
+            // What the machine sends from has become an address of a network of our own.
+            own.is_public = true;
+            let unknown = SocketAddr::from((Ipv4Addr::UNSPECIFIED, first[0].port()));
+            assert_eq!(own.look(), Some(if is_fixed { first } else { vec![unknown] }), "{lines}");
+            own.authority_v4 = None;
+            assert_eq!(own.look(), None, "without a way out nothing is another");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The control plane on its event loop: what its node wants of the rest of the relay is carried out here.
 
+use super::address::OwnAddresses;
 use super::metrics::DriverMetrics;
 use super::{Failure, net_options, outcome};
 use heddle_assembly::Setup;
@@ -18,6 +19,7 @@ pub struct Reach {
     pub resolver: Option<Resolver>,
     /// Shards that missed something of which the control plane has not heard yet.
     pub missed: BTreeSet<u16>,
+    pub own_addresses: OwnAddresses,
 }
 
 /// A control plane, made and not running yet.
@@ -90,6 +92,11 @@ impl Reach {
                 }
                 answer(Told::NameServers { known: self.can_resolve() });
             }
+            Wanted::Addresses => {
+                if let Some(addresses) = self.own_addresses.look() {
+                    answer(Told::Addresses(addresses));
+                }
+            }
             Wanted::Figures => answer(Told::Figures(Box::new(self.metrics.figures()))),
         }
     }
@@ -133,7 +140,8 @@ mod tests {
         let identity = Identity { keys, certs, files: Arc::new(Disk) };
         let metrics =
             DriverMetrics { shards: Vec::new(), timed: Timed::new(&options), sockets_max: Some(1000) };
-        let reach = Reach { shards: Vec::new(), metrics, resolver: None, missed: BTreeSet::new() };
+        let (missed, own_addresses) = (BTreeSet::new(), OwnAddresses::default());
+        let reach = Reach { shards: Vec::new(), metrics, resolver: None, missed, own_addresses };
         let setup = Setup {
             options: &options,
             platform: "Heddle",

@@ -1,6 +1,8 @@
-//! A relay behind a translation of addresses.
+//! A relay behind a translation of addresses, and one whose machine gets other addresses.
 
 use super::*;
+use heddle_proto::ids::RsaId;
+use std::net::IpAddr;
 
 /// The authority that the consensus of the tests lists.
 const AUTHORITY: &str = "F0DEF88D0840A2A71EFA1E45EEC4C73307824447";
@@ -19,13 +21,21 @@ const ALSO_AT: [u8; 4] = [198, 51, 100, 1];
 
 /// A relay whose IPv4 address is to be learnt, and an authority of which the consensus comes.
 fn world(options: ControlOptions) -> World {
+    world_at(&["0.0.0.0:9001", "[2001:db8::5]:9002"], options)
+}
+
+fn addrs(texts: &[&str]) -> Vec<SocketAddr> {
+    texts.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+/// The same at these addresses.
+fn world_at(advertised: &[&str], options: ControlOptions) -> World {
     let lines = [
         format!("a v3ident={V3_IDENT} {}:80 {AUTHORITY}", IpAddr::from(AT)),
         format!("b {}:80 {AUTHORITY}", IpAddr::from(ALSO_AT)),
     ];
     let authorities = lines.map(|line| DirAuthority::parse(&line, &mut Vec::new()).unwrap()).into();
-    let advertised = vec![([0, 0, 0, 0], 9001).into(), "[2001:db8::5]:9002".parse().unwrap()];
-    let options = ControlOptions { advertised, authorities, ..options };
+    let options = ControlOptions { advertised: addrs(advertised), authorities, ..options };
     World::new(plane(options, NOW), NOW, vec![((AT, 80).into(), Manner::Honest)])
 }
 
@@ -33,9 +43,14 @@ fn seen(ours: IpAddr) -> Told {
     Told::OurAddress { ours, by: rsa(AUTHORITY), at: (AT, 39833).into() }
 }
 
+fn last_post(world: &World) -> &str {
+    let (_, post) = world.heard.iter().rfind(|(_, request)| request.starts_with("POST /tor/ ")).unwrap();
+    post
+}
+
 /// The line `router` of the last descriptor, and the one of IPv6.
 fn published(world: &World) -> (&str, &str) {
-    let (_, post) = world.heard.iter().rfind(|(_, request)| request.starts_with("POST /tor/ ")).unwrap();
+    let post = last_post(world);
     let line = |name: &str| post.lines().find(|line| line.starts_with(name)).unwrap();
     (line("router "), line("or-address "))
 }
@@ -209,4 +224,114 @@ fn an_exit_leads_nobody_to_the_address_that_it_learnt() {
         world.run(TICK * 2, |_| false);
         assert_eq!(policies(&world).len(), 1);
     }
+}
+
+/// What the driver finds when it looks at the machine's addresses.
+fn found(texts: &[&str]) -> Told {
+    Told::Addresses(addrs(texts))
+}
+
+/// Where the relay was last to be reached by its own probe.
+fn probed(world: &World) -> &[SocketAddr] {
+    let place = |wanted| match wanted {
+        &Wanted::Tell { control: Control::ProbeReachability { ref ourselves, .. }, .. } => {
+            Some(ourselves.addrs.as_slice())
+        }
+        _ => None,
+    };
+    world.wanted.iter().rev().find_map(place).unwrap()
+}
+
+#[test]
+fn other_addresses_of_the_machine_are_tested_and_published() {
+    let before = ["203.0.113.5:9001", "[2001:db8::5]:9001"];
+    let after = ["203.0.113.6:9001", "[2001:db8::6]:9001"];
+    let mut world = world_at(&before, ControlOptions { assume_reachable: false, ..options(Vec::new()) });
+    world.run(TICK * 2, |_| false);
+    world.tell(Told::Reachable);
+    world.run(MINUTE * 3, |_| false);
+    let looks = world.wanted.iter().filter(|wanted| matches!(wanted, Wanted::Addresses));
+    assert_eq!(looks.count(), 3, "one a minute");
+    assert_eq!((world.posts(), published(&world).1), (1, "or-address [2001:db8::5]:9001"));
+    world.wanted.clear();
+    world.tell(found(&before));
+    world.run(MINUTE * 2, |_| false);
+    let news = |world: &World| (tells(world, "Transport"), tells(world, "ProbeReachability"));
+    assert_eq!((world.posts(), news(&world)), (1, (0, 0)), "the same is no news");
+
+    world.tell(found(&after));
+    world.run(TICK * 2, |_| false);
+    // NETINFO of both shards names them, and nobody has reached us there yet.
+    assert_eq!((world.posts(), news(&world)), (1, (2, 1)));
+    assert_eq!(probed(&world), addrs(&after));
+    world.tell(Told::Reachable);
+    world.run(TICK * 2, |_| false);
+    assert_eq!(world.posts(), 2);
+    let (router, ipv6) = published(&world);
+    assert!(router.contains(" 203.0.113.6 9001 "), "{router}");
+    assert_eq!(ipv6, "or-address [2001:db8::6]:9001");
+    world.wanted.clear();
+    world.tell(found(&after));
+    world.run(MINUTE * 2, |_| false);
+    assert_eq!((world.posts(), news(&world)), (2, (0, 0)));
+}
+
+#[test]
+fn ipv6_may_come_and_go_beside_an_address_that_stays() {
+    let both = ["203.0.113.5:9001", "[2001:db8::5]:9001"];
+    let mut world = world_at(&both, options(Vec::new()));
+    world.run(MINUTE * 2, |_| false);
+    world.tell(found(&both[..1]));
+    world.run(MINUTE * 2, |_| false);
+    assert_eq!(world.posts(), 2);
+    assert!(last_post(&world).contains(" 203.0.113.5 9001 ") && !last_post(&world).contains("\nor-address "));
+    world.tell(found(&both));
+    world.run(TICK * 2, |_| false);
+    assert_eq!((world.posts(), published(&world).1), (3, "or-address [2001:db8::5]:9001"));
+}
+
+#[test]
+fn a_machine_that_is_behind_a_translation_now_asks_authorities_as_at_the_start() {
+    let (own, none) = (["203.0.113.5:9001"], ["0.0.0.0:9001"]);
+    let mut world = world_at(&own, options(Vec::new()));
+    world.run(MINUTE * 2, |_| false);
+    assert_eq!((world.posts(), tells(&world, "AskAddress")), (1, 0));
+    world.tell(found(&none));
+    world.run(TICK * 2, |_| false);
+    assert_eq!((world.posts(), tells(&world, "AskAddress")), (1, 1), "nothing is published yet");
+    world.tell(seen(SEEN));
+    world.run(TICK * 2, |_| false);
+    assert_eq!(world.posts(), 2);
+    assert!(last_post(&world).contains(" 198.51.100.7 9001 "));
+    world.tell(found(&none));
+    world.run(MINUTE * 2, |_| false);
+    assert_eq!(world.posts(), 2, "what was learnt stays");
+
+    world.tell(found(&own));
+    world.run(TICK * 2, |_| false);
+    assert_eq!(world.posts(), 3);
+    assert!(last_post(&world).contains(" 203.0.113.5 9001 "));
+    world.wanted.clear();
+    world.tell(seen(SEEN));
+    world.run(MINUTE * 30, |_| false);
+    assert_eq!((world.posts(), tells(&world, "AskAddress")), (3, 0), "who knows it asks and believes nobody");
+}
+
+#[test]
+fn an_exit_leads_nobody_to_an_address_that_the_machine_got() {
+    let exit_policy = ExitPolicy::from_rules(&["accept *:80".parse().unwrap()]);
+    let options = ControlOptions { exit_policy, ..options(Vec::new()) };
+    let mut world = world_at(&["203.0.113.5:9001"], options);
+    world.run(TICK * 2, |_| false);
+    world.tell(found(&["203.0.113.6:9001"]));
+    world.run(TICK * 2, |_| false);
+    assert_eq!(policies(&world).len(), 2, "one for each shard");
+    for policy in policies(&world) {
+        assert!(!policy.allows([203, 0, 113, 6].into(), 80) && policy.allows(SEEN, 80));
+    }
+    // A shard that missed it is told again.
+    world.wanted.clear();
+    world.tell(Told::Missed { shard: 1 });
+    world.run(TICK * 2, |_| false);
+    assert_eq!(policies(&world).len(), 1);
 }
