@@ -3,11 +3,18 @@
 
 #[path = "../../../fuzz/src/mutate.rs"]
 mod mutate;
+#[path = "../../../fuzz/src/observe.rs"]
+mod observe;
 #[path = "../../../fuzz/src/torrc.rs"]
 mod torrc;
 
 /// Inputs per target.
 const ROUNDS: u64 = 3_000;
+
+#[test]
+fn observe_stands() {
+    mutate::throw(observe::run, &observe::seeds(), ROUNDS);
+}
 
 #[test]
 fn torrc_stands() {

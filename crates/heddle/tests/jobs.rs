@@ -127,10 +127,30 @@ fn wait_for(what: &str, done: impl Fn() -> bool) {
     }
 }
 
-/// Starts a job whose standard error goes to this file.
-fn start_job(number: &str, dir: &Path, log: &str) -> Child {
+/// Starts a job of a directory of jobs; its standard error goes to this file.
+fn start_job(jobs: &str, number: &str, dir: &Path, log: &str) -> Child {
     let log = fs::File::create(dir.join(log)).unwrap();
-    lab(&["job", "jobs", number], dir).stdout(Stdio::null()).stderr(log).spawn().unwrap()
+    lab(&["job", jobs, number], dir).stdout(Stdio::null()).stderr(log).spawn().unwrap()
+}
+
+/// A job that is killed in the midst has made nothing. It would take hours, because one that takes a moment may be over
+/// before it is killed.
+fn a_killed_job_leaves_nothing(dir: &Path) {
+    let long = NETWORK.replace("duration = \"3 s\"", "duration = \"36000 s\"");
+    assert_ne!(long, NETWORK);
+    fs::write(dir.join("long.toml"), long).unwrap();
+    said(&["jobs", "long.toml", "--out", "long"], dir);
+    let mut killed = start_job("long", "2", dir, "log");
+    wait_for("a job", || fs::read_to_string(dir.join("log")).unwrap().contains("] run 1 of 3: quic"));
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert!(names_in(&dir.join("long/results")).is_empty());
+    let missing = refused(&["collect", "long", "--out", "merged"], dir);
+    assert_eq!(missing.len(), 7, "{missing:?}");
+    let second = "heddle: job 2 (run 1 of 3, arm quic, seed 11) is missing: there is no long/results/2.json; \
+                  `heddle lab job long 2` makes it";
+    assert_eq!(missing[1], second);
+    assert!(missing[6].contains("6 of 6 jobs in long") && !dir.join("merged").exists(), "{missing:?}");
 }
 
 #[test]
@@ -145,22 +165,11 @@ fn jobs_of_a_shell_give_what_one_run_gives() {
     let told = said(&[&["jobs", "network.toml", "--out", "jobs"][..], &set].concat(), &dir);
     assert!(told.starts_with("6 jobs are in jobs") && told.contains("sh jobs/plain.sh"), "{told}");
 
-    // Who is killed in the midst has made nothing.
-    let mut killed = start_job("2", &dir, "log");
-    wait_for("a job", || fs::read_to_string(dir.join("log")).unwrap().contains("] run 1 of 3: quic"));
-    killed.kill().unwrap();
-    killed.wait().unwrap();
-    let results = dir.join("jobs/results");
-    assert!(names_in(&results).is_empty());
-    let missing = refused(&["collect", "jobs", "--out", "merged"], &dir);
-    assert_eq!(missing.len(), 7, "{missing:?}");
-    let second = "heddle: job 2 (run 1 of 3, arm quic, seed 11) is missing: there is no jobs/results/2.json; \
-                  `heddle lab job jobs 2` makes it";
-    assert_eq!(missing[1], second);
-    assert!(missing[6].contains("6 of 6 jobs in jobs") && !dir.join("merged").exists(), "{missing:?}");
+    a_killed_job_leaves_nothing(&dir);
 
     // Who is at it at the same time writes the same, and who comes later leaves it alone.
-    let both = ["one", "other"].map(|log| start_job("3", &dir, log));
+    let results = dir.join("jobs/results");
+    let both = ["one", "other"].map(|log| start_job("jobs", "3", &dir, log));
     for mut child in both {
         assert!(child.wait().unwrap().success());
     }

@@ -1,7 +1,8 @@
 //! A running relay is looked into.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
@@ -63,6 +64,21 @@ impl Relay {
         let output = self.observe(arguments);
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What a command prints that looks on for a while, when it has what is waited for. It is given longer and longer,
+    /// because on a busy machine shards may answer late.
+    fn told_in_time(&self, arguments: &[&str], has: impl Fn(&str) -> bool) -> String {
+        let (begun, mut lasts_ms) = (Instant::now(), 250);
+        loop {
+            lasts_ms *= 2;
+            let lasts = format!("{lasts_ms}ms");
+            let told = self.told(&[arguments, &["--for", &lasts][..]].concat());
+            if has(&told) {
+                return told;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{arguments:?} for {lasts} only tells {told}");
+        }
     }
 
     /// Why a command fails.
@@ -141,18 +157,20 @@ fn families_are_watched_and_times_are_collected() {
     assert!(begun[0].starts_with("watching\t0\tchannels\twritable_bytes:B\t"), "{begun:?}");
     let seen = lines_until(&mut stream, |line| line.starts_with("row\t0\t"));
     assert_eq!(seen.last().unwrap().split('\t').count(), 5 + 7, "{seen:?}");
-    let rows = relay.told(&["watch", "shards", "--every", "5ms", "--for", "500ms", "--json"]);
-    let shards: std::collections::BTreeSet<i64> = rows
-        .lines()
-        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["shard"].as_i64().unwrap())
-        .collect();
-    assert_eq!(shards.into_iter().collect::<Vec<_>>(), [0, 1]);
+    let shards = |rows: &str| -> BTreeSet<i64> {
+        let row = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap();
+        rows.lines().map(|line| row(line)["shard"].as_i64().unwrap()).collect()
+    };
+    let watch = ["watch", "shards", "--every", "5ms", "--json"];
+    let rows = relay.told_in_time(&watch, |rows| shards(rows).len() > 1);
+    assert_eq!(shards(&rows), BTreeSet::from([0, 1]));
 
     let page = relay.dir.path().join("shards.html").display().to_string();
-    let draw = ["draw", "shards", "slots_used", "--every", "20ms", "--for", "400ms", "--out", &page];
-    assert!(relay.told(&draw).contains("shards.html written"));
+    let draw = ["draw", "shards", "slots_used", "--every", "20ms", "--out", &page];
+    let has_both = |page: &str| page.contains("shard 0, ") && page.contains("shard 1, ");
+    let told = relay.told_in_time(&draw, |_| has_both(&fs::read_to_string(&page).unwrap()));
+    assert!(told.contains("shards.html written"), "{told}");
     let drawn = fs::read_to_string(&page).unwrap();
-    assert!(drawn.contains("shard 0, ") && drawn.contains("shard 1, "), "{drawn}");
     assert_eq!(drawn.matches("<svg").count(), 3);
     assert!(drawn.contains("2 of them."), "{drawn}");
     let refused = relay.refusal(&["draw", "shards", "cell", "--out", &page]);
@@ -241,7 +259,8 @@ fn whoever_does_not_read_is_cut_off_and_keeps_nobody_waiting() {
         }
         assert!(begun.elapsed() < PATIENCE, "what it does not read waits without end");
     };
-    assert_eq!(cut_off.kind(), std::io::ErrorKind::BrokenPipe);
+    // Which of both depends on whether the relay closes the socket before this thread hears that it has shut it down.
+    assert!(matches!(cut_off.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset), "{cut_off}");
     assert!(relay.told(&["list"]).contains("family\tlanes\t"));
 }
 

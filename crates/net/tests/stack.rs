@@ -62,7 +62,7 @@ struct Plan {
     together: bool,
     /// What happens to packets on the wire, by chance.
     mishaps: Option<Mishaps>,
-    /// Connections that somebody begins and never completes, before the first of ours.
+    /// Connections that somebody begins and never completes, before each of ours.
     flood: u32,
     /// Where one more connection goes that the test asks for.
     next_port: u16,
@@ -139,9 +139,6 @@ impl Ends {
 
     /// Opens what there is room for, and one more at the end, which must fail.
     fn dial(&mut self) {
-        if self.room > 0 {
-            self.flood();
-        }
         while self.wanted > 0 && self.room > 0 {
             self.wanted -= 1;
             self.room -= 1;
@@ -150,7 +147,7 @@ impl Ends {
     }
 
     fn flood(&mut self) {
-        let syns: Vec<Vec<u8>> = (0..core::mem::take(&mut self.plan.flood)).map(syn).collect();
+        let syns: Vec<Vec<u8>> = (0..self.plan.flood).map(syn).collect();
         for batch in syns.chunks(1000) {
             self.outputs
                 .push_back((Output::Packets { stack: LISTENER, stride: syns[0].len() }, batch.concat()));
@@ -195,6 +192,7 @@ impl Ends {
     }
 
     fn open(&mut self, port: u16) {
+        self.flood();
         let socket = SocketId::dialled(self.dialled).on(DIALLER);
         self.dialled += 1;
         self.left.insert(socket, (self.plan.bytes_each, self.plan.bytes_each));
@@ -574,16 +572,24 @@ fn streams_arrive_whatever_happens_to_packets(stacks: [Stack; 2]) {
 
 fn a_path_that_carries_less_carries_nevertheless(stacks: [Stack; 2]) {
     let plan = Plan { bytes_each: 100_000, carries: 1200, ..Plan::default() };
-    let node = run(stacks, plan, Options::default(), |_, news| {
-        assert_eq!(news.recv_timeout(Duration::from_secs(30)), Ok(News::Done));
-    });
+    let node = run(stacks, plan, Options::default(), |_, news| assert_eq!(hear(news), News::Done));
     assert!((1000..=1200).contains(&node.longest), "{}", node.longest);
 }
 
-/// More than the queue of connections that are not complete holds, of all peers; and it holds each for 7 s.
+/// More than the queue of connections that are not complete holds, of all peers; and it holds each for 7 s. Who is done
+/// before that had no place of one that was given up. Where the machine itself took longer, there is another flood,
+/// which finds the queue empty, because the connection that came late came when the one before was given up.
 fn openings_that_nobody_completes_keep_nobody_out(stacks: [Stack; 2]) {
-    run(stacks, Plan { flood: 70_000, ..Plan::default() }, Options::default(), |_, news| {
-        assert_eq!(news.recv_timeout(Duration::from_secs(5)), Ok(News::Done));
+    const FLOODS_MAX: usize = 8;
+    run(stacks, Plan { flood: 70_000, ..Plan::default() }, Options::default(), |handle, news| {
+        for _ in 0..FLOODS_MAX {
+            match news.recv_timeout(Duration::from_secs(5)) {
+                Ok(told) => return assert_eq!(told, News::Done),
+                Err(_) => assert_eq!(hear(news), News::Done),
+            }
+            handle.control(()).unwrap();
+        }
+        panic!("of {FLOODS_MAX} connections none came before those of a flood were given up");
     });
 }
 

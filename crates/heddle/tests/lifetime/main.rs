@@ -14,6 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use counter::Counter;
+use heddle_lab::Error;
 use heddle_lab::control::CircuitId;
 use heddle_lab::machine::process::Signal;
 use heddle_lab::testnet::{NetworkOptions, Relay, RelayOptions};
@@ -22,8 +23,10 @@ use support::{Lab, TIMEOUT, eventually};
 
 /// What the slow relay may carry: its RelayBandwidthRate.
 const RATE_BYTES_PER_S: f64 = 1048576.0;
-/// How long the drained relay waits for its circuits: its ShutdownWaitLength.
-const DRAIN: Duration = Duration::from_secs(12);
+/// How long the lingering relay waits for its circuits: its ShutdownWaitLength.
+const LINGERS: Duration = Duration::from_secs(5);
+/// Longer than any test takes: who has this for ShutdownWaitLength and ends has not waited for it.
+const WAITS_FOR_EVER: &str = "ShutdownWaitLength 2 hours";
 
 fn lab() -> &'static Lab {
     static LAB: OnceLock<Lab> = OnceLock::new();
@@ -36,8 +39,10 @@ fn lab() -> &'static Lab {
             RelayOptions::heddle("victim"),
             RelayOptions::heddle("secondvictim"),
             RelayOptions::heddle("phoenix"),
-            RelayOptions::heddle("stopped"),
-            RelayOptions::heddle("drained").line(&format!("ShutdownWaitLength {} seconds", DRAIN.as_secs())),
+            RelayOptions::heddle("stopped").line(WAITS_FOR_EVER),
+            RelayOptions::heddle("drained").line(WAITS_FOR_EVER),
+            RelayOptions::heddle("lingering")
+                .line(&format!("ShutdownWaitLength {} seconds", LINGERS.as_secs())),
             // What it carries between itself and the guard passes a counter.
             RelayOptions::heddle("slow")
                 .line(&format!("ORPort 127.0.0.1:{} NoListen", counter().port()))
@@ -66,11 +71,11 @@ fn circuit_over(nickname: &str) -> CircuitId {
     lab().circuit(&["stockguard", nickname, "stockexit"])
 }
 
-/// Whether a circuit over this relay can be built now.
-fn can_build_over(nickname: &str) -> bool {
+/// A circuit over this relay, if one can be built now.
+fn build_over(nickname: &str) -> heddle_lab::Result<CircuitId> {
     let network = &lab().network;
     let path = network.path(&["stockguard", nickname, "stockexit"]).unwrap();
-    network.control().unwrap().build_circuit(&path, TIMEOUT).is_ok()
+    network.control().unwrap().build_circuit(&path, TIMEOUT)
 }
 
 fn log_of(nickname: &str) -> String {
@@ -106,7 +111,7 @@ fn a_restart_keeps_the_identity() {
     // A guard that tries too early remembers for a minute that it could not connect.
     let or_port = (Ipv4Addr::LOCALHOST, relay("phoenix").or_port());
     eventually("the restarted relay", || TcpStream::connect(or_port).is_ok());
-    eventually("a circuit over the restarted relay", || can_build_over("phoenix"));
+    eventually("a circuit over the restarted relay", || build_over("phoenix").is_ok());
     // The path names both identities, and the guard checks them.
     lab.both_ways(circuit_over("phoenix"), Content { seed: 1, len: 100_000 });
     assert_eq!(ed25519(), before);
@@ -175,7 +180,7 @@ fn term_stops_a_relay_at_once() {
     let mut control = lab.network.control().unwrap();
     control.subscribe(&["CIRC"]).unwrap();
     relay("stopped").signal(Signal::Term).unwrap();
-    assert!(relay("stopped").wait_exit(Duration::from_secs(5)).unwrap(), "{}", log_of("stopped"));
+    assert!(relay("stopped").wait_exit(TIMEOUT).unwrap(), "{}", log_of("stopped"));
     control.wait_closed(circuit, TIMEOUT).unwrap();
     let state = fs::read_to_string(relay("stopped").dir().join("data/state")).unwrap();
     assert!(state.contains("BWHistoryReadMaxima "), "what it carried is kept: {state}");
@@ -185,13 +190,21 @@ fn term_stops_a_relay_at_once() {
 fn int_lets_circuits_finish() {
     let lab = lab();
     let mut echo = lab.echo(circuit_over("drained"));
-    let signalled = Instant::now();
     relay("drained").signal(Signal::Int).unwrap();
-    eventually("new circuits to be refused", || !can_build_over("drained"));
+    eventually("new circuits to be refused", || matches!(build_over("drained"), Err(Error::Refused { .. })));
     echo.round_trip(b"still there").unwrap();
-    assert!(signalled.elapsed() < DRAIN, "the machine is too slow to tell");
+    // A second one does not wait for them.
+    relay("drained").signal(Signal::Int).unwrap();
     assert!(relay("drained").wait_exit(TIMEOUT).unwrap(), "{}", log_of("drained"));
-    assert!(signalled.elapsed() >= DRAIN);
+}
+
+#[test]
+fn int_stops_a_relay_when_it_has_waited_for_its_circuits() {
+    circuit_over("lingering");
+    let signalled = Instant::now();
+    relay("lingering").signal(Signal::Int).unwrap();
+    assert!(relay("lingering").wait_exit(LINGERS + TIMEOUT).unwrap(), "{}", log_of("lingering"));
+    assert!(signalled.elapsed() >= LINGERS);
 }
 
 #[test]

@@ -1,4 +1,7 @@
 //! Thousands of TLS handshakes from one address that are begun and not gone on with, beside those of others.
+//!
+//! Whoever comes from elsewhere gets in. That it takes no more than a second is tested in virtual time
+//! (`crates/relay/tests/relay/floods.rs`), because the flood is this machine's own work and delays this clock.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
@@ -9,8 +12,9 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::StreamOwned;
 
-use super::hostile::{PATIENCE, VERSIONS, or_port, tls_client};
+use super::hostile::{VERSIONS, or_port, tls_client};
 use super::house;
+use super::support::TIMEOUT;
 use super::support::not_run::not_run;
 
 /// The relay that nobody else uses.
@@ -21,8 +25,6 @@ const KNOCKS: u64 = 15_000;
 const OTHER_DESCRIPTORS: u64 = 1_000;
 /// Who comes after the flood has come, while all of it is held.
 const GUESTS_AFTERWARDS: usize = 5;
-/// How long a handshake from elsewhere may take meanwhile.
-const GUEST_MAX: Duration = Duration::from_secs(1);
 /// An address may have 153 handshakes at once (docs/reference/architecture.md), of 32 KB at most while they send no
 /// more than a hello: 5 MB. The rest is for the guests and for what the allocator keeps.
 const GROWTH_MAX_BYTES: u64 = 16 << 20;
@@ -37,8 +39,8 @@ fn tcp_from(address: Ipv4Addr) -> io::Result<TcpStream> {
     bind(&socket, &SocketAddrV4::new(address, 0))?;
     connect(&socket, &or_port(FLOODED))?;
     let stream = TcpStream::from(socket);
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     Ok(stream)
 }
 
@@ -70,7 +72,7 @@ fn is_answered(stream: &TcpStream) -> bool {
     matches!(stream.peek(&mut [0]), Ok(1))
 }
 
-/// How long a handshake takes until the relay has answered VERSIONS.
+/// How long a handshake takes until the relay has answered VERSIONS. Who gets no answer in time fails.
 fn guest(number: usize) -> Duration {
     let begun = Instant::now();
     let stream = tcp_from(Ipv4Addr::new(127, 0, 3, number as u8)).unwrap();
@@ -105,7 +107,6 @@ fn thousands_of_half_finished_handshakes_keep_nobody_else_out() {
         took.len()
     );
     assert!(answered >= ANSWERED_MIN, "only {answered} handshakes are half-finished");
-    assert!(*longest <= GUEST_MAX, "of {} guests one took {longest:?}", took.len());
     assert!(growth <= GROWTH_MAX_BYTES, "{growth} bytes for {} handshakes", held.len());
     house().lab.check();
 }

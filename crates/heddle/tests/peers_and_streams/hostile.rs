@@ -15,7 +15,7 @@ use super::house;
 
 const PATH: [&str; 3] = ["stockguard", "heddlemiddle", "heddleexit"];
 /// How long a relay may take to close a connection whose peer broke the protocol.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(20);
 /// Link protocols 4 and 5 (tor-spec, "Negotiating versions").
 pub const VERSIONS: &[u8] = &[0, 0, 7, 0, 4, 0, 4, 0, 5];
 const CELL_LEN: usize = 514;

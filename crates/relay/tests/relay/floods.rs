@@ -262,6 +262,10 @@ fn fifteen_thousand_handshakes_from_one_address_leave_others_theirs() {
 const ANYBODY: u8 = 66;
 const WAITING: u32 = 15_000;
 const OPENINGS: u16 = 100;
+/// Rounds of openings at least and at most, and how many times as long the fastest may take beside many circuits.
+const ROUNDS: u8 = 20;
+const ROUNDS_MAX: u8 = 100;
+const TIMES_MAX: u32 = 3;
 
 /// A relay at which so many circuits wait for a channel to that identity. None is to be led there by the channels to
 /// come: those that are canonical prove another Ed25519 identity than the circuits want, and others come from another
@@ -297,14 +301,19 @@ fn openings_take(bench: &mut Bench, round: u8, canonical: bool) -> std::time::Du
     began.elapsed()
 }
 
-/// Each channel that opened had the shard look at every circuit that waited for its identity. Other programs run beside
-/// this one, so the least of several rounds counts.
+/// Each channel that opened had the shard look at every circuit that waited for its identity, a thousand times as many.
+/// Other programs run beside this one, so the least of several rounds counts, and of more rounds where these have not
+/// been quiet: what others do passes, and what a shard does in each opening is in the least of however many.
 #[test]
 fn channels_open_as_fast_beside_many_circuits_that_wait_for_another_place() {
     for canonical in [false, true] {
         let mut benches = [WAITING / 1000, WAITING].map(|waiting| with_waiting(waiting, canonical));
         let mut least = [std::time::Duration::MAX; 2];
-        for round in 0..20 {
+        let is_as_fast = |[few, many]: [std::time::Duration; 2]| many <= TIMES_MAX * few;
+        for round in 0..ROUNDS_MAX {
+            if round >= ROUNDS && is_as_fast(least) {
+                break;
+            }
             for (bench, least) in benches.iter_mut().zip(&mut least) {
                 *least = openings_take(bench, round, canonical).min(*least);
             }
@@ -312,6 +321,6 @@ fn channels_open_as_fast_beside_many_circuits_that_wait_for_another_place() {
         let circuits = benches.map(|bench| bench.circuits());
         assert_eq!(circuits, [WAITING / 1000, WAITING].map(|waiting| waiting as usize));
         let [few, many] = least;
-        assert!(many <= 3 * few, "{many:?} beside {WAITING} circuits and {few:?} beside a few");
+        assert!(is_as_fast(least), "{many:?} beside {WAITING} circuits and {few:?} beside a few");
     }
 }

@@ -41,8 +41,10 @@ pub struct QuicOptions {
     /// Bytes that a peer may send on one flow beyond what was read: what a circuit's reader that stops leaves here.
     /// Less than the bandwidth-delay product of a circuit slows that circuit.
     pub stream_receive_window_bytes: u32,
-    /// What peers of all connections may send together beyond what was read, beside 256 KiB for each. Where a rate is
-    /// used up, honest peers fill it.
+    /// What a peer may send on all flows of a connection beyond what was read, however little is read.
+    pub receive_window_bytes_min: u32,
+    /// What peers of all connections may send together beyond what was read, beside that for each. Where a rate is used
+    /// up, honest peers fill it.
     pub shared_receive_window_bytes: usize,
     /// The longest datagram that is tried, without headers of UDP and IP. Paths are found out from 1200 upwards.
     pub datagram_bytes_max: u16,
@@ -89,6 +91,7 @@ impl QuicOptions {
             ciphers: Ciphers::default(),
             congestion: CongestionControl::default(),
             stream_receive_window_bytes: 1024 * 1024,
+            receive_window_bytes_min: BASE_MIN as u32,
             shared_receive_window_bytes: 128 * 1024 * 1024,
             datagram_bytes_max: 1452,
             batch_datagrams_max: 45,
@@ -115,6 +118,9 @@ impl QuicOptions {
         }
         if self.stream_receive_window_bytes < 4096 {
             return Err(InvalidOptions("a flow's window has at least 4096 bytes"));
+        }
+        if self.receive_window_bytes_min < 4096 {
+            return Err(InvalidOptions("a connection's window has at least 4096 bytes"));
         }
         if self.initial_rtt.is_zero() {
             return Err(InvalidOptions("times are not zero"));
@@ -154,7 +160,7 @@ impl QuicOptions {
             .keep_alive_interval(None)
             .stream_receive_window(VarInt::from_u32(self.stream_receive_window_bytes))
             // The connection raises it: a limit that stays would let one flow that is not read hold up all others.
-            .receive_window(VarInt::from_u32(BASE_MIN as u32))
+            .receive_window(VarInt::from_u32(self.receive_window_bytes_min))
             // The connection sets it from its congestion window.
             .send_window(u64::MAX)
             .packet_threshold(self.packet_threshold)

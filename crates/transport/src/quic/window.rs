@@ -24,7 +24,8 @@ use std::sync::Arc;
 /// What is read in a round trip, times this, may be on its way or wait: what is sent until the sender hears of the
 /// reading, twice as it grows, and twice that while a hole is mended.
 const ROUND_TRIPS: u64 = 4;
-/// What may wait however little is read, and however much: two and a half times what 1 Gbit/s brings in 100 ms.
+/// What may wait however little is read, where nothing else is chosen, and however much: two and a half times what
+/// 1 Gbit/s brings in 100 ms.
 pub(super) const BASE_MIN: u64 = 256 * 1024;
 pub(super) const BASE_MAX: u64 = 32 * 1024 * 1024;
 /// A round trip is taken to last so long at least, because a process may stand still so long.
@@ -34,22 +35,25 @@ const CHANGE_PARTS: u64 = 8;
 /// A connection has this part of what others leave of the memory that all share.
 const SHARE_PARTS: usize = 4;
 
-/// What the connections of an endpoint may have beyond [`BASE_MIN`] together, and what they have.
+/// What each connection of an endpoint may have at least, what all may have beyond that together, and what they have.
 #[derive(Clone, Debug)]
 pub(super) struct Common {
+    least: u64,
     max: usize,
     used: Arc<AtomicUsize>,
 }
 
 impl Common {
-    pub(super) fn new(max: usize) -> Self {
-        Common { max, used: Arc::default() }
+    pub(super) fn new(least: u64, max: usize) -> Self {
+        Common { least, max, used: Arc::default() }
     }
 }
 
 #[derive(Debug)]
 pub(super) struct ReceiveWindow {
-    /// What is open beyond [`BASE_MIN`], as a part of what all have.
+    /// What may wait however little is read.
+    least: u64,
+    /// What is open beyond that, as a part of what all have.
     beyond: Part,
     beyond_max: usize,
     base: u64,
@@ -63,10 +67,11 @@ pub(super) struct ReceiveWindow {
 impl ReceiveWindow {
     pub(super) fn new(now: Instant, common: &Common) -> Self {
         ReceiveWindow {
+            least: common.least,
             beyond: Part::of(&common.used),
             beyond_max: common.max,
-            base: BASE_MIN,
-            window: BASE_MIN,
+            base: common.least,
+            window: common.least,
             debt: 0,
             round_since: now,
             round_bytes: 0,
@@ -81,7 +86,7 @@ impl ReceiveWindow {
     }
 
     fn target(&self) -> u64 {
-        (ROUND_TRIPS * self.round_bytes).clamp(BASE_MIN, BASE_MAX)
+        (ROUND_TRIPS * self.round_bytes).clamp(self.least, BASE_MAX.max(self.least))
     }
 
     /// What quinn-proto is to be told, if anything. Flows that are not to be read hold `aside_bytes`.
@@ -90,9 +95,9 @@ impl ReceiveWindow {
             self.base = self.target().max(self.base - self.base / CHANGE_PARTS);
             (self.round_since, self.round_bytes) = (now, 0);
         }
-        let wanted = self.base.min(BASE_MIN + self.share()) + aside_bytes;
+        let wanted = self.base.min(self.least + self.share()) + aside_bytes;
         let told = self.tell(wanted);
-        let beyond = (self.window + self.debt).saturating_sub(BASE_MIN + aside_bytes);
+        let beyond = (self.window + self.debt).saturating_sub(self.least + aside_bytes);
         self.beyond.set(usize::try_from(beyond).unwrap_or(usize::MAX / 2));
         told
     }
@@ -151,7 +156,7 @@ mod tests {
 
     #[test]
     fn it_is_ahead_of_a_sender_that_doubles_and_shrinks_behind_a_reader_that_slows_down() {
-        let mut window = ReceiveWindow::new(Instant::ZERO, &Common::new(256 << 20));
+        let mut window = ReceiveWindow::new(Instant::ZERO, &Common::new(BASE_MIN, 256 << 20));
         let mut rate = 15_000;
         for round in 0..12 {
             window.on_read(rate);
@@ -170,7 +175,7 @@ mod tests {
     #[test]
     fn credit_is_what_was_wanted_at_most_however_often_flows_are_set_aside() {
         let mut rng = Seed::from_number(1).rng();
-        let mut window = ReceiveWindow::new(Instant::ZERO, &Common::new(256 << 20));
+        let mut window = ReceiveWindow::new(Instant::ZERO, &Common::new(BASE_MIN, 256 << 20));
         let mut quinn = Quinn { window: BASE_MIN, debt: 0, credit: BASE_MIN };
         let (mut read, mut most) = (0, 0);
         for round in 0..100_000 {
@@ -193,7 +198,7 @@ mod tests {
     #[test]
     fn windows_of_all_connections_share_memory() {
         const SHARED: usize = 64 << 20;
-        let common = Common::new(SHARED);
+        let common = Common::new(BASE_MIN, SHARED);
         let mut windows: Vec<_> = (0..50).map(|_| ReceiveWindow::new(Instant::ZERO, &common)).collect();
         for round in 0..100 {
             for window in &mut windows {
