@@ -5,20 +5,27 @@
 
 pub mod credit;
 pub mod directory;
+pub mod dns;
 pub mod dtls;
 pub mod esp;
 pub mod extend;
 pub mod forwarding;
 pub mod framer;
 pub mod handshake;
+pub mod keys;
 pub mod link;
 pub mod measure;
+pub mod metrics;
 pub mod mutate;
+pub mod neighbour;
+pub mod observe;
+pub mod observers;
 pub mod offer;
 pub mod offload;
 pub mod onionskin;
 pub mod origin;
 pub mod quic;
+pub mod quic_neighbour;
 pub mod relay;
 pub mod sctp;
 pub mod sctp_dtls;
@@ -39,20 +46,27 @@ pub type Target = (&'static str, fn(&[u8]), fn() -> Vec<Vec<u8>>);
 /// Every target there is.
 pub const TARGETS: &[Target] = &[
     ("directory", directory::run, directory::seeds),
+    ("dns", dns::run, dns::seeds),
     ("dtls", dtls::run, dtls::seeds),
     ("esp", esp::run, esp::seeds),
     ("extend", extend::run, extend::seeds),
     ("forwarding", forwarding::run, forwarding::seeds),
     ("framer", framer::run, framer::seeds),
     ("handshake", handshake::run, handshake::seeds),
+    ("keys", keys::run, keys::seeds),
     ("link", link::run, link::seeds),
     ("credit", credit::run, credit::seeds),
     ("measure", measure::run, measure::seeds),
+    ("metrics", metrics::run, metrics::seeds),
+    ("neighbour", neighbour::run, neighbour::seeds),
+    ("observe", observe::run, observe::seeds),
+    ("observers", observers::run, observers::seeds),
     ("offer", offer::run, offer::seeds),
     ("offload", offload::run, offload::seeds),
     ("onionskin", onionskin::run, onionskin::seeds),
     ("origin", origin::run, origin::seeds),
     ("quic", quic::run, quic::seeds),
+    ("quic_neighbour", quic_neighbour::run, quic_neighbour::seeds),
     ("relay", relay::run, relay::seeds),
     ("sctp", sctp::run, sctp::seeds),
     ("sctp_dtls", sctp_dtls::run, sctp_dtls::seeds),

@@ -1,12 +1,14 @@
 //! DNS for exits, by `hickory-resolver` on a thread of its own.
 
 mod answers;
+mod fuzz;
 mod liars;
 mod ttl;
 
 use crate::entropy::SystemEntropy;
 use crate::mailbox::{Asker, LoopHandle};
 use answers::{Answers, Found};
+pub use fuzz::fuzz_answers;
 use heddle_seam::language::Language;
 use heddle_seam::node::{Query, RESOLVER_PLACES, Resolution, ResolveError, ResolveId};
 use heddle_seam::rng::Entropy;
@@ -385,12 +387,17 @@ async fn ask(resolver: &TokioResolver, query: &Query, options: &ResolverOptions)
             }
             forward(resolver, name, options.ipv6).await
         }
-        Query::Reverse(ip) => match resolver.lookup(Name::from(*ip), RecordType::PTR).await {
-            Ok(lookup) => name_of(&lookup),
-            Err(error) => match meaning(&error) {
-                NotThere::Transient => Found::transient(),
-                NotThere::Final { ttl_s } => not_found(ttl_s),
-            },
+        Query::Reverse(ip) => name_found(resolver.lookup(Name::from(*ip), RecordType::PTR).await),
+    }
+}
+
+/// What servers say an address is called.
+fn name_found(answer: Result<Lookup, NetError>) -> Found {
+    match answer {
+        Ok(lookup) => name_of(&lookup),
+        Err(error) => match meaning(&error) {
+            NotThere::Transient => Found::transient(),
+            NotThere::Final { ttl_s } => not_found(ttl_s),
         },
     }
 }
@@ -401,7 +408,7 @@ fn name_of(lookup: &Lookup) -> Found {
         _ => None,
     });
     let Some((name, ttl_s)) = names.next() else { return not_found(0) };
-    let name = name.trim_end_matches('.').to_owned();
+    let name = name.strip_suffix('.').unwrap_or(&name).to_owned();
     match name.is_empty() || name.len() > NAME_LEN_MAX {
         true => not_found(ttl_s),
         false => Found { answer: Ok(Resolution::Name(name, ttl_s)), ttls_s: vec![ttl_s] },
@@ -421,12 +428,17 @@ async fn forward(resolver: &TokioResolver, name: Name, ipv6: bool) -> Found {
         }
     };
     let (v4, v6) = tokio::join!(v4, v6);
+    addresses_found(v4, v6)
+}
+
+/// What servers say of a name: its IPv4 addresses, and the others if they were asked for.
+fn addresses_found(v4: Result<Lookup, NetError>, v6: Option<Result<Lookup, NetError>>) -> Found {
     let mut error = ResolveError::NotFound;
     let mut ttls_s = Vec::new();
-    let mut addresses = |answer: Result<Lookup, NetError>| {
+    let mut addresses = |answer: Result<Lookup, NetError>, are_ipv4: bool| {
         let (found, ttl_s) = match answer {
             Ok(lookup) => {
-                let found = addresses_of(&lookup);
+                let found = addresses_of(&lookup, are_ipv4);
                 let least = found.iter().map(|(_, ttl_s)| *ttl_s).min();
                 (found, least.unwrap_or(0))
             }
@@ -441,8 +453,8 @@ async fn forward(resolver: &TokioResolver, name: Name, ipv6: bool) -> Found {
         ttls_s.push(ttl_s);
         found
     };
-    let v4 = addresses(v4);
-    let v6 = v6.map(addresses).unwrap_or_default();
+    let v4 = addresses(v4, true);
+    let v6 = v6.map(|v6| addresses(v6, false)).unwrap_or_default();
     let answer = match merge(v4, v6) {
         none if none.is_empty() => Err(error),
         some => Ok(Resolution::Addresses(some)),
@@ -450,8 +462,10 @@ async fn forward(resolver: &TokioResolver, name: Name, ipv6: bool) -> Found {
     Found { answer, ttls_s }
 }
 
-fn addresses_of(lookup: &Lookup) -> Vec<(IpAddr, u32)> {
-    lookup.answers().iter().filter_map(|record| Some((record.data.ip_addr()?, record.ttl))).collect()
+/// Those of the family that was asked for: a server may say others, too, which nobody has asked for.
+fn addresses_of(lookup: &Lookup, are_ipv4: bool) -> Vec<(IpAddr, u32)> {
+    let addresses = lookup.answers().iter().filter_map(|record| Some((record.data.ip_addr()?, record.ttl)));
+    addresses.filter(|(address, _)| address.is_ipv4() == are_ipv4).collect()
 }
 
 /// IPv4 first; when there are too many, neither family pushes out the other.

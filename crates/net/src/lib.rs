@@ -41,7 +41,7 @@ mod workers;
 
 pub use clock::{anchor, monotonic, wall_clock};
 pub use counters::Counters;
-pub use dns::{ANSWER_BYTES, Resolver, ResolverOptions, SOCKETS_PER_QUESTION};
+pub use dns::{ANSWER_BYTES, Resolver, ResolverOptions, SOCKETS_PER_QUESTION, fuzz_answers};
 pub use entropy::SystemEntropy;
 pub use event_loop::{EventLoop, link_shards};
 pub use mailbox::{LoopHandle, NotTaken};

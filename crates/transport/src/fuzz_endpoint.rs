@@ -1,6 +1,9 @@
 //! Bodies of fuzz targets of endpoints, whatever their transport: arbitrary bytes in, and a panic when a promise is
 //! broken.
 
+pub mod neighbour;
+pub(crate) mod street;
+
 use crate::per_circuit::PerCircuitEndpoint;
 use crate::quic::{QuicEndpoint, QuicOptions};
 use crate::sctp_dtls::{self, SctpOptions};
@@ -18,7 +21,8 @@ use heddle_seam::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
 use zeroize::Zeroizing;
 
-const PEER: SocketAddr = SocketAddr::new(core::net::IpAddr::V4(core::net::Ipv4Addr::new(192, 0, 2, 1)), 9000);
+pub(crate) const PEER: SocketAddr =
+    SocketAddr::new(core::net::IpAddr::V4(core::net::Ipv4Addr::new(192, 0, 2, 1)), 9000);
 
 /// The token of every dialler's first datagram.
 const TOKEN: [u8; 20] = [0xaa; 20];
@@ -78,7 +82,7 @@ pub fn stranger_datagrams(fuzzed: Fuzzed, anchor: std::time::Instant, bytes: &[u
     assert!(endpoint.poll_event(Instant::ZERO).is_none());
 }
 
-fn connection(role: Role, peer_key: [u8; 32]) -> ConnectionOptions {
+pub(crate) fn connection(role: Role, peer_key: [u8; 32]) -> ConnectionOptions {
     let secrets = PairSecrets {
         token: TOKEN,
         dialler_proof: Zeroizing::new([2; 32]),

@@ -18,6 +18,7 @@ mod establish;
 mod flow;
 mod flows;
 mod frames;
+pub mod fuzz;
 mod gauge;
 mod heaps;
 #[cfg(test)]
@@ -140,7 +141,10 @@ impl QuicEndpoint {
         let quinn = quinn_proto::Endpoint::new(Arc::new(config), Some(Arc::new(nobody)), true, None);
         Ok(QuicEndpoint {
             clock: Clock { anchor: options.anchor },
-            windows: Common::new(options.shared_receive_window_bytes),
+            windows: Common::new(
+                options.receive_window_bytes_min.into(),
+                options.shared_receive_window_bytes,
+            ),
             options,
             key,
             ceiling: Ceiling::default(),

@@ -37,7 +37,7 @@ pub static TRANSPORT: Transport = Transport {
 };
 
 /// What sessions carry.
-const PROTOCOL: Protocol = Protocol { transport: TRANSPORT.name, version: 1 };
+pub(crate) const PROTOCOL: Protocol = Protocol { transport: TRANSPORT.name, version: 1 };
 
 /// Its line in the registry.
 pub(crate) static REGISTERED: Registered = Registered {

@@ -63,7 +63,7 @@ pub(crate) static IMUX_REGISTERED: Registered = Registered {
 };
 
 /// What sessions carry.
-const fn protocol(transport: &'static str) -> Protocol {
+pub(crate) const fn protocol(transport: &'static str) -> Protocol {
     Protocol { transport, version: 1 }
 }
 

@@ -40,7 +40,7 @@ pub static TRANSPORT: Transport = Transport {
 };
 
 /// What sessions carry.
-const PROTOCOL: Protocol = Protocol { transport: TRANSPORT.name, version: 3 };
+pub(crate) const PROTOCOL: Protocol = Protocol { transport: TRANSPORT.name, version: 3 };
 
 /// Its line in the registry.
 pub(crate) static REGISTERED: Registered = Registered {

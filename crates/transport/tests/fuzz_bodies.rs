@@ -7,8 +7,12 @@ mod dtls;
 mod handshake;
 #[path = "../../../fuzz/src/mutate.rs"]
 mod mutate;
+#[path = "../../../fuzz/src/neighbour.rs"]
+mod neighbour;
 #[path = "../../../fuzz/src/quic.rs"]
 mod quic;
+#[path = "../../../fuzz/src/quic_neighbour.rs"]
+mod quic_neighbour;
 #[path = "../../../fuzz/src/sctp_dtls.rs"]
 mod sctp_dtls;
 #[path = "../../../fuzz/src/shared_tcp.rs"]
@@ -52,6 +56,17 @@ fn tcp_esp_stands() {
 #[test]
 fn handshake_stands() {
     mutate::throw(handshake::run, &handshake::seeds(), ROUNDS);
+}
+
+/// Each begins with a handshake, so there are fewer.
+#[test]
+fn neighbour_stands() {
+    mutate::throw(neighbour::run, &neighbour::seeds(), ROUNDS / 50);
+}
+
+#[test]
+fn quic_neighbour_stands() {
+    mutate::throw(quic_neighbour::run, &quic_neighbour::seeds(), ROUNDS / 50);
 }
 
 /// Each begins with a handshake, so there are fewer.

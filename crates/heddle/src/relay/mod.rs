@@ -30,6 +30,7 @@ use heddle_net::{ANSWER_BYTES, LoopHandle, Resolver, ResolverOptions, SystemEntr
 use heddle_relay::{Control, Event, Limits, RelayLanguage};
 use heddle_seam::rng::Entropy;
 use metrics::{DriverMetrics, Timed};
+pub use observe::fuzz_requests;
 use service::Service;
 use shards::{Parts, Shards, shard_count};
 use stacks::Stacks;
@@ -183,6 +184,7 @@ fn start(
         stack_sockets_max,
         stopwatch: &stopwatch,
     };
+    let own_addresses = listeners.own_addresses();
     let mut shards = Shards::new(&parts, listeners, stacks)?;
     let handles = shards.handles();
     log::info!("The relay runs in {} shards", handles.len());
@@ -191,7 +193,7 @@ fn start(
     }
     let metrics = DriverMetrics { shards: handles.clone(), timed: timed.clone(), sockets_max };
     let missed = BTreeSet::new();
-    let reach = Reach { shards: handles.clone(), metrics, resolver: resolver.clone(), missed };
+    let reach = Reach { shards: handles.clone(), metrics, resolver: resolver.clone(), missed, own_addresses };
     let files = key_options(options).files;
     let identity = Identity { keys, certs, files };
     let control_thread = ControlThread::new(&setup, identity, reach, metrics_port, entropy)?;

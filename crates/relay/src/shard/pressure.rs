@@ -14,13 +14,12 @@ impl Relay {
     pub(super) fn relieve_pressure(&mut self, now: Instant) {
         let used = self.used_bytes();
         let max = self.core.bytes_max();
-        if used <= max {
-            self.in_vain_above = 0;
-        }
+        let part = max / FREED_PART as usize;
+        // It follows the use down, because what grows from there on may be somebody's who can be ended.
+        self.in_vain_above = if used <= max { 0 } else { self.in_vain_above.min(used + part) };
         if used <= max.max(self.in_vain_above) {
             return;
         }
-        let part = max / FREED_PART as usize;
         let waiting = self.waiting_bytes_but(0);
         // What has ended already costs nobody's life.
         self.ports.forget_ended(now);
@@ -88,7 +87,9 @@ impl Relay {
         cells_bytes + self.core.sessions_bytes() + self.ports.buffered_bytes() + self.core.buffers().bytes()
     }
 
-    fn used_bytes(&self) -> usize {
+    /// What counts against [`RelayConfig::max_queue_bytes`](crate::RelayConfig::max_queue_bytes). After an input it is
+    /// no more than that, unless it was more before and nobody could be ended for it.
+    pub fn used_bytes(&self) -> usize {
         self.waiting_bytes() + self.all_state_bytes() + self.core.handshakes_bytes()
     }
 }

@@ -88,6 +88,7 @@ struct World<'a> {
     /// What the relays at far ends of flows know of circuits.
     flow_hops: Vec<(usize, Hop)>,
     limits: Limits,
+    max_queue_bytes: usize,
     counts: Counts,
 }
 
@@ -157,7 +158,7 @@ pub fn run(mut choices: Choices<'_>, shards: u16, steps: usize) -> Counts {
         (config.answers_measure, config.forwards_datagrams) = (true, true);
         config.hop_credit = HopCredit::N23(N23 { n2_cells: 2, n3: N3::Static(3) });
     }
-    let limits = config.limits.clone();
+    let (limits, max_queue_bytes) = (config.limits.clone(), config.max_queue_bytes);
     let mut bench = Bench::make(config, seed, (choices.below(3) != 0).then_some(Pipe::default));
     bench.list(&[1, 2, 3, 4, 5]);
     let mut world = World {
@@ -171,6 +172,7 @@ pub fn run(mut choices: Choices<'_>, shards: u16, steps: usize) -> Counts {
         asked: BTreeMap::new(),
         flow_hops: Vec::new(),
         limits,
+        max_queue_bytes,
         counts: Counts::default(),
     };
     for _ in 0..steps {
@@ -212,8 +214,12 @@ impl World<'_> {
 
     fn check(&self) {
         let lanes_max = self.limits.circuits_per_channel;
+        // Nobody ends for handshakes, whose own limit here is more than all that is permitted. What is permitted is
+        // there once more for what else ends for nobody, and for what outputs add.
+        let used_max = 2 * self.max_queue_bytes + self.limits.handshake_bytes;
         for shard in &self.bench.shards {
-            let held = shard.relay.in_use();
+            let (held, used) = (shard.relay.in_use(), shard.relay.used_bytes());
+            assert!(used <= used_max, "{used} bytes where {used_max} are permitted: {held:?}");
             assert_eq!(held.slots, held.circuit_cells + held.leftover_cells, "{held:?}");
             let granted = held.granted;
             let counted = [held.circuits as u64, held.onionskins as u64];

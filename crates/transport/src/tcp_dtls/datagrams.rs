@@ -29,7 +29,7 @@ const WAITING_MAX: usize = 1024;
 #[derive(Default)]
 pub(super) struct DatagramCells {
     to_send: VecDeque<(FlowId, Box<Body>)>,
-    came: VecDeque<(CircId, Box<Body>)>,
+    came: VecDeque<(FlowId, Box<Body>)>,
     /// Packets of these and of the flows leave in turns, and cells are lent in turns: neither waits for all that there
     /// is of the other.
     pub(super) leaving: Turn,
@@ -82,10 +82,10 @@ impl DatagramCells {
         }))
     }
 
-    /// A cell came for the relay.
-    pub(super) fn take_in(&mut self, circ_id: CircId, body: &Body) {
+    /// A cell of an open flow came for the relay.
+    pub(super) fn take_in(&mut self, id: FlowId, body: &Body) {
         if self.came.len() < WAITING_MAX {
-            self.came.push_back((circ_id, Box::new(*body)));
+            self.came.push_back((id, Box::new(*body)));
         }
     }
 
@@ -93,11 +93,20 @@ impl DatagramCells {
         !self.came.is_empty()
     }
 
-    /// Lends one that came.
-    pub(super) fn lend(&mut self, lent: &mut Lent) -> Option<(CircId, Command)> {
-        let (circ_id, body) = self.came.pop_front()?;
-        lent.datagram(&body);
-        Some((circ_id, Command::DATAGRAM))
+    /// Lends one that came. `circuit_of` is the circuit of an open flow: a flow may have ended since, and its circuit's
+    /// name may be another's by now.
+    pub(super) fn lend(
+        &mut self,
+        lent: &mut Lent,
+        mut circuit_of: impl FnMut(FlowId) -> Option<CircId>,
+    ) -> Option<(CircId, Command)> {
+        loop {
+            let (id, body) = self.came.pop_front()?;
+            if let Some(circ_id) = circuit_of(id) {
+                lent.datagram(&body);
+                return Some((circ_id, Command::DATAGRAM));
+            }
+        }
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
@@ -145,7 +154,7 @@ mod tests {
         let mut waiting = DatagramCells::default();
         for number in 0..5000 {
             waiting.send(FlowId { is_ours: true, port: number }, &[0; BODY_LEN]);
-            waiting.take_in(CircId::new(number + 1).expect("it is not zero"), &[0; BODY_LEN]);
+            waiting.take_in(FlowId { is_ours: false, port: number }, &[0; BODY_LEN]);
         }
         assert!(waiting.heap_bytes() < 2 * WAITING_MAX * (BODY_LEN + 100), "{}", waiting.heap_bytes());
     }

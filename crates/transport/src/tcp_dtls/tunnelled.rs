@@ -107,8 +107,8 @@ impl Tunnelled for Tcp {
         let Tcp { mux, flows, datagrams, .. } = self;
         if let Some(cells) = DatagramCells::parse(packet) {
             for (id, body) in cells {
-                if let Some(circ_id) = flows.open_circuit(id) {
-                    datagrams.take_in(circ_id, body);
+                if flows.open_circuit(id).is_some() {
+                    datagrams.take_in(id, body);
                 }
             }
             return Ok(());
@@ -201,9 +201,11 @@ impl Tunnelled for Tcp {
     fn next_cell(&mut self, now: Instant, lent: &mut Lent) -> Option<(CircId, Command)> {
         let Tcp { mux, flows, datagrams, .. } = self;
         if datagrams.coming.take() {
-            datagrams.lend(lent).or_else(|| flows.next_cell(now, mux, lent))
+            let datagram = datagrams.lend(lent, |id| flows.open_circuit(id));
+            datagram.or_else(|| flows.next_cell(now, mux, lent))
         } else {
-            flows.next_cell(now, mux, lent).or_else(|| datagrams.lend(lent))
+            let cell = flows.next_cell(now, mux, lent);
+            cell.or_else(|| datagrams.lend(lent, |id| flows.open_circuit(id)))
         }
     }
 

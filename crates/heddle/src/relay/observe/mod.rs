@@ -25,6 +25,7 @@ use heddle_spe::{
     Collector, Observer, Request, Row, SeriesId, Snapshot, Unclear, Watch, WatchId, Watches, When, Which,
 };
 use socket::ConnectionId;
+pub use socket::fuzz as fuzz_requests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::{self, Write as _};

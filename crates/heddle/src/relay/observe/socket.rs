@@ -2,7 +2,7 @@
 //! which only the relay's user may open.
 
 use super::Told;
-use heddle_spe::{LINE_BYTES_MAX, Request, Unclear};
+use heddle_spe::{LINE_BYTES_MAX, MODULE_BYTES_MAX, Request, Unclear};
 use std::fs::DirBuilder;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
@@ -118,6 +118,27 @@ fn read_request(reader: &mut impl BufRead) -> io::Result<Option<Asked>> {
         reader.read_exact(&mut module)?;
     }
     Ok(Some(Ok((request, module))))
+}
+
+/// The body of a fuzz target. What is asked is the same in whatever pieces it comes, and when it is written and read
+/// again; and no module is longer than one may be, or than what came.
+pub fn fuzz(bytes: &[u8]) {
+    let read = |bytes: &[u8], piece: usize| {
+        let mut reader = BufReader::with_capacity(piece, bytes);
+        let mut all: Vec<(Request, Vec<u8>)> = Vec::new();
+        // What follows a line that is none is not read.
+        while let Ok(Some(Ok(asked))) = read_request(&mut reader) {
+            all.push(asked);
+        }
+        all
+    };
+    let asked = read(bytes, 8192);
+    assert_eq!(asked, read(bytes, 1));
+    let modules: usize = asked.iter().map(|(_, module)| module.len()).sum();
+    assert!(modules <= bytes.len() && asked.iter().all(|(_, module)| module.len() <= MODULE_BYTES_MAX));
+    let written = asked.iter().map(|(request, module)| [format!("{request}\n").as_bytes(), module].concat());
+    let written: Vec<u8> = written.flatten().collect();
+    assert_eq!(asked, read(&written, 7));
 }
 
 #[cfg(test)]
