@@ -28,6 +28,7 @@ mod options;
 mod outbox;
 mod segment;
 mod sockets;
+mod spares;
 mod stack;
 
 pub use options::EspOptions;
@@ -214,7 +215,9 @@ impl Endpoint for EspEndpoint {
     }
 
     fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
-        self.next_sender(now, |endpoint, key| endpoint.connections.live_mut(key)?.poll_transmit(out))
+        self.next_sender(now, |endpoint, key| {
+            endpoint.connections.live_mut(key)?.poll_transmit(&mut endpoint.sockets.spares, out)
+        })
     }
 
     fn poll_event(&mut self, now: Instant) -> Option<(ConnId, ConnectionEvent)> {
@@ -223,10 +226,9 @@ impl Endpoint for EspEndpoint {
 
     fn next_incoming(&mut self, now: Instant) -> Option<FlowCell<'_>> {
         let next = |endpoint: &mut Self, key| {
+            // What cells leave is counted when none is left to lend, in `after`.
             let connection = endpoint.connections.live_mut(key)?;
-            let cell = connection.next_cell(now, &mut endpoint.lent, &mut endpoint.sockets);
-            connection.count_memory();
-            cell
+            connection.next_cell(now, &mut endpoint.lent, &mut endpoint.sockets)
         };
         let (key, (circ_id, command)) = self.next_reader(now, next)?;
         Some(FlowCell { conn: key.conn(), circ_id, command, body: self.lent.body() })
@@ -264,9 +266,12 @@ impl Endpoint for EspEndpoint {
         let Some(connection) = self.connections.live_mut(key) else {
             return FlowState::Open;
         };
-        let state = connection.send(now, (circ_id, command, body), key, &mut self.sockets);
-        self.after(now, key);
-        self.tell_room(now);
+        let (state, is_all) = connection.send(now, (circ_id, command, body), key, &mut self.sockets);
+        // Most cells change nothing but what waits for their socket, and there is one for each half a kilobyte.
+        if !is_all {
+            self.after(now, key);
+            self.tell_room(now);
+        }
         state
     }
 

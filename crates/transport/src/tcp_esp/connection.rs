@@ -24,6 +24,7 @@ use super::options::EspOptions;
 use super::outbox::{Outbox, transmit};
 use super::segment::{CONNECTIONS_BEGUN, Segment};
 use super::sockets::{Room, Sockets};
+use super::spares::Spares;
 use crate::connections::circuits::Lent;
 use crate::connections::pings::Pings;
 use crate::connections::proof::{OfferKey, Proofs};
@@ -297,7 +298,7 @@ impl Connection {
 /// Packets.
 impl Connection {
     /// A packet that our stack sends.
-    pub(super) fn send_packet(&mut self, now: Instant, packet: &[u8]) {
+    pub(super) fn send_packet(&mut self, now: Instant, packet: &[u8], spares: &mut Spares) {
         if self.is_over() {
             return;
         }
@@ -309,30 +310,37 @@ impl Connection {
         {
             open.pings.on_question(now);
         }
-        self.seal(now, TCP, stripped.ecn, stripped.payload);
+        self.seal(now, TCP, stripped.ecn, stripped.payload, spares);
     }
 
     fn say(&mut self, now: Instant, message: Message) {
-        self.seal(now, MESSAGE, 0, &message.to_bytes());
+        self.seal(now, MESSAGE, 0, &message.to_bytes(), &mut Spares::default());
     }
 
     /// Puts a packet among those that are to be sent. One that cannot be is lost, as it may be anywhere on the way.
-    pub(super) fn seal(&mut self, now: Instant, next_header: u8, ecn: u8, payload: &[u8]) {
+    pub(super) fn seal(
+        &mut self,
+        now: Instant,
+        next_header: u8,
+        ecn: u8,
+        payload: &[u8],
+        spares: &mut Spares,
+    ) {
         let len = sealed_len(payload.len());
         if len > DATAGRAM_BYTES_MAX || self.peer.is_none() {
             return;
         }
         self.associations.renew(now);
         let write = |out: &mut Vec<u8>| self.associations.seal(now, next_header, payload, out);
-        if self.outbox.push(ecn, len, self.batches, write) {
+        if self.outbox.push((ecn, len), self.batches, spares, write) {
             self.stats.sent_packets += 1;
             self.stats.sent_bytes += len as u64;
         }
     }
 
-    pub(super) fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
+    pub(super) fn poll_transmit(&mut self, spares: &mut Spares, out: &mut Vec<u8>) -> Option<Transmit> {
         let peer = self.peer?;
-        Some(transmit(peer, self.local, self.outbox.pop(out)?))
+        Some(transmit(peer, self.local, self.outbox.pop(spares, out)?))
     }
 
     /// A datagram that names one of our associations.
@@ -431,14 +439,15 @@ impl Connection {
         cell
     }
 
+    /// As [`Flows::send`].
     pub(super) fn send(
         &mut self,
         now: Instant,
         cell: (CircId, Command, &Body),
         key: ConnKey,
         sockets: &mut Sockets,
-    ) -> FlowState {
-        let State::Open(open) = &mut self.state else { return FlowState::Open };
+    ) -> (FlowState, bool) {
+        let State::Open(open) = &mut self.state else { return (FlowState::Open, false) };
         let to = SocketAddr::new(IpAddr::V4(self.inner.remote), FLOW_PORT);
         open.flows.send(now, cell, sockets, |sockets| sockets.connect(key, to))
     }

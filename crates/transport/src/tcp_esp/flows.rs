@@ -287,27 +287,29 @@ impl Flows {
         }
     }
 
-    /// Takes a cell, and opens a flow for it, by `open`, if it is the first of a name of our half.
+    /// Takes a cell, and opens a flow for it, by `open`, if it is the first of a name of our half. Tells whether all that
+    /// it did was to give an old flow's socket all of the cell.
     pub(super) fn send(
         &mut self,
         now: Instant,
         (circ_id, command, body): (CircId, Command, &Body),
         sockets: &mut Sockets,
         open: impl FnOnce(&mut Sockets) -> SocketId,
-    ) -> FlowState {
+    ) -> (FlowState, bool) {
+        const NO_FLOW: (FlowState, bool) = (FlowState::Open, false);
         let key = match self.circuits.by_name(circ_id) {
             Some(key) if command == Command::DESTROY => {
                 self.say_end(key, body[0]);
                 self.take_back(key, sockets);
                 self.circuits.destroy(key);
-                return FlowState::Open;
+                return NO_FLOW;
             }
             Some(key) => key,
             // The flow has ended and the relay has been told.
-            None if command == Command::DESTROY || !self.circuits.is_ours(circ_id) => return FlowState::Open,
+            None if command == Command::DESTROY || !self.circuits.is_ours(circ_id) => return NO_FLOW,
             None if self.ours >= self.ours_max || sockets.room().sockets == 0 => {
                 self.circuits.refuse(circ_id);
-                return FlowState::Open;
+                return NO_FLOW;
             }
             None => {
                 let number = self.next_number;
@@ -322,10 +324,10 @@ impl Flows {
                 key
             }
         };
-        let Some(circuit) = self.circuits.sender(key) else { return FlowState::Open };
+        let Some(circuit) = self.circuits.sender(key) else { return NO_FLOW };
         let (socket, flow) = (circuit.id, &mut circuit.flow);
         if flow.ends_at.is_some() {
-            return FlowState::Open;
+            return NO_FLOW;
         }
         let mut cell = [0; FLOW_CELL_LEN];
         cell[0] = command.0;
@@ -341,7 +343,7 @@ impl Flows {
         flow.is_blocked = !flow.unwritten.is_empty() || flow.credit < FLOW_CELL_LEN;
         let state = if flow.is_blocked { FlowState::Blocked } else { FlowState::Open };
         self.note_interest(key, sockets);
-        state
+        (state, count == FLOW_CELL_LEN)
     }
 
     /// Forgets everything; the connection is over.

@@ -3,6 +3,7 @@
 
 use super::addresses::{CONTROL_PORT, FLOW_PORT};
 use super::control::{MESSAGE, Message};
+use super::spares::Spares;
 use super::{EspEndpoint, EspOptions};
 use crate::connections::{ConnKey, Serve, Want};
 use core::net::SocketAddr;
@@ -87,7 +88,13 @@ impl Siege {
     }
 
     fn send_at(&mut self, now: Instant, next_header: u8, payload: &[u8]) -> Vec<u8> {
-        self.attacker.connections.live_mut(self.key).expect("it lives").seal(now, next_header, 0, payload);
+        self.attacker.connections.live_mut(self.key).expect("it lives").seal(
+            now,
+            next_header,
+            0,
+            payload,
+            &mut Spares::default(),
+        );
         self.attacker.connections.note(self.key, Want::Transmit);
         let mut data = Vec::new();
         let transmit = self.attacker.poll_transmit(now, &mut data).expect("a datagram");
@@ -260,7 +267,9 @@ fn a_dialler_keeps_so_many_openings_until_the_proof_came() {
         let mut syn = Siege::segment(from, FLOW_PORT, 60);
         syn[13] = 2;
         for segment in [syn, Siege::segment(from, FLOW_PORT, 60)] {
-            siege.listener.at(key, |connection, _| connection.seal(NOW, TCP, 0, &segment));
+            siege
+                .listener
+                .at(key, |connection, _| connection.seal(NOW, TCP, 0, &segment, &mut Spares::default()));
         }
         siege.listener.after(NOW, key);
         let mut data = Vec::new();

@@ -1,5 +1,6 @@
 //! Datagrams that wait to be sent, in batches that a system cuts by one length.
 
+use super::spares::Spares;
 use heddle_seam::datagrams::Transmit;
 use std::collections::VecDeque;
 
@@ -25,9 +26,9 @@ impl Outbox {
     /// Adds a datagram of `len` bytes, which `write` appends unless there is no room; says whether it is there.
     pub(super) fn push(
         &mut self,
-        ecn: u8,
-        len: usize,
+        (ecn, len): (u8, usize),
         batches: bool,
+        spares: &mut Spares,
         write: impl FnOnce(&mut Vec<u8>) -> bool,
     ) -> bool {
         if self.bytes + len > BYTES_MAX {
@@ -39,7 +40,7 @@ impl Outbox {
             batches && alike && batch.bytes.len() + len <= BATCH_BYTES_MAX
         };
         if !self.batches.back().is_some_and(fits) {
-            self.batches.push_back(Batch { ecn, stride: len, bytes: Vec::new() });
+            self.batches.push_back(Batch { ecn, stride: len, bytes: spares.take() });
         }
         let Some(batch) = self.batches.back_mut() else { return false };
         let is_there = write(&mut batch.bytes);
@@ -52,10 +53,10 @@ impl Outbox {
     }
 
     /// The next batch, appended to `out`; whoever sends it says where to.
-    pub(super) fn pop(&mut self, out: &mut Vec<u8>) -> Option<(u8, usize)> {
+    pub(super) fn pop(&mut self, spares: &mut Spares, out: &mut Vec<u8>) -> Option<(u8, usize)> {
         let batch = self.batches.pop_front()?;
         self.bytes -= batch.bytes.len();
-        out.extend_from_slice(&batch.bytes);
+        spares.hand_over(batch.bytes, out);
         Some((batch.ecn, batch.stride))
     }
 

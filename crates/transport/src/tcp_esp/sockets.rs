@@ -1,5 +1,6 @@
 //! The sockets of the endpoint on its stack, and what it wants of the driver for them, in order.
 
+use super::spares::Spares;
 use crate::connections::ConnKey;
 use core::net::SocketAddr;
 use foldhash::fast::FixedState;
@@ -9,7 +10,7 @@ use heddle_seam::node::{Output, SocketId, StackId};
 use std::collections::{HashMap, VecDeque};
 
 /// Bytes that are read of a socket at once.
-const READ_LEN: usize = 16 * 1024;
+const READ_LEN: usize = 32 * 1024;
 /// Bytes of packets that are handed over at once, all of one length.
 const PACKETS_BYTES_MAX: usize = 64 * 1024;
 
@@ -41,6 +42,8 @@ pub(crate) struct Sockets {
     owners: HashMap<SocketId, ConnKey, FixedState>,
     wishes: VecDeque<Wish>,
     scratch: Box<[u8]>,
+    /// For what is handed over in batches.
+    pub(super) spares: Spares,
 }
 
 impl Sockets {
@@ -54,6 +57,7 @@ impl Sockets {
             owners: HashMap::with_hasher(FixedState::with_seed(0)),
             wishes: VecDeque::new(),
             scratch: vec![0; READ_LEN].into_boxed_slice(),
+            spares: Spares::default(),
         }
     }
 
@@ -99,7 +103,11 @@ impl Sockets {
     pub(super) fn send(&mut self, socket: SocketId, more: &[u8]) {
         match self.wishes.back_mut() {
             Some(Wish::Send { socket: last, bytes }) if *last == socket => bytes.extend_from_slice(more),
-            _ => self.wishes.push_back(Wish::Send { socket, bytes: more.to_vec() }),
+            _ => {
+                let mut bytes = self.spares.take();
+                bytes.extend_from_slice(more);
+                self.wishes.push_back(Wish::Send { socket, bytes });
+            }
         }
     }
 
@@ -133,7 +141,9 @@ impl Sockets {
                 bytes.extend_from_slice(payload);
             }
             _ => {
-                let bytes = [&header[..], payload].concat();
+                let mut bytes = self.spares.take();
+                bytes.extend_from_slice(header);
+                bytes.extend_from_slice(payload);
                 self.wishes.push_back(Wish::Packets { stride: len, bytes });
             }
         }
@@ -145,11 +155,11 @@ impl Sockets {
             Wish::Interest { socket, read, write } => Output::Interest { socket, read, write },
             Wish::Abort { socket } => Output::Abort { socket },
             Wish::Send { socket, bytes } => {
-                out.extend_from_slice(&bytes);
+                self.spares.hand_over(bytes, out);
                 Output::Send { socket }
             }
             Wish::Packets { stride, bytes } => {
-                out.extend_from_slice(&bytes);
+                self.spares.hand_over(bytes, out);
                 Output::Packets { stack: self.stack, stride }
             }
         })

@@ -54,7 +54,7 @@ impl EspEndpoint {
     fn on_packets(&mut self, now: Instant, packets: &Packets) {
         self.handle_each(now, packets.data.chunks(packets.stride.max(1)), |endpoint, packet| {
             let key = endpoint.addresses.of_packet(packet)?;
-            endpoint.connections.live_mut(key)?.send_packet(now, packet);
+            endpoint.connections.live_mut(key)?.send_packet(now, packet, &mut endpoint.sockets.spares);
             Some(key)
         });
     }
