@@ -11,11 +11,9 @@ use std::sync::{Arc, OnceLock};
 const NOW_UNIX_S: u64 = 1_795_202_540;
 /// No input is longer, so that all files can be read back.
 const FILE_BYTES_MAX: usize = 1 << 24;
-/// Files that there need not be, with those that they are like.
-const FORMER: [(&str, &str); 2] = [
-    ("/data/keys/secret_onion_key.old", "/data/keys/secret_onion_key"),
-    ("/data/keys/secret_onion_key_ntor.old", "/data/keys/secret_onion_key_ntor"),
-];
+/// A file that there need not be, and the one that it once was.
+const FORMER: &str = "/data/keys/secret_onion_key_ntor.old";
+const NTOR: &str = "/data/keys/secret_onion_key_ntor";
 
 /// A file and its bytes.
 type Saved = (PathBuf, Vec<u8>);
@@ -24,21 +22,21 @@ type Saved = (PathBuf, Vec<u8>);
 fn saved() -> &'static [Saved] {
     static SAVED: OnceLock<Vec<Saved>> = OnceLock::new();
     SAVED.get_or_init(|| {
-        let files = Arc::new(InMemory::default());
-        load(&files).expect("there is nothing yet");
-        let mut saved = read_all(&files);
-        for (path, like) in FORMER {
-            let like = saved.iter().find(|(path, _)| path == Path::new(like));
-            let bytes = like.expect("it was made").1.clone();
-            saved.push((PathBuf::from(path), bytes));
-        }
+        let made = |seed: u64| {
+            let files = Arc::new(InMemory::default());
+            load(&files, seed).expect("there is nothing yet");
+            read_all(&files)
+        };
+        let mut saved = made(1);
+        let of_another = made(2).into_iter().find(|(path, _)| path == Path::new(NTOR));
+        saved.push((PathBuf::from(FORMER), of_another.expect("it was made").1));
         saved
     })
 }
 
-fn load(files: &Arc<InMemory>) -> Result<RelayKeys, KeyError> {
+fn load(files: &Arc<InMemory>, seed: u64) -> Result<RelayKeys, KeyError> {
     let options = KeyOptions { files: files.clone(), ..KeyOptions::new("/data", "heddle") };
-    RelayKeys::load_or_create(options, NOW_UNIX_S, &mut Seed::from_number(1).rng())
+    RelayKeys::load_or_create(options, NOW_UNIX_S, &mut Seed::from_number(seed).rng())
 }
 
 fn read_all(files: &InMemory) -> Vec<Saved> {
@@ -67,14 +65,14 @@ pub fn run(data: &[u8]) {
     }
     let files = Arc::new(InMemory::default());
     files.create_private_dir(Path::new("/data/keys")).expect("memory has room");
-    let is_former = |path: &Path| FORMER.iter().any(|(former, _)| path == Path::new(former));
+    let is_former = |path: &Path| path == Path::new(FORMER);
     for (other, bytes) in saved().iter().filter(|(other, _)| other != path && !is_former(other)) {
         files.write(other, bytes).expect("memory has room");
     }
     files.write(path, &spoilt).expect("memory has room");
-    match load(&files) {
+    match load(&files, 1) {
         Ok(keys) => {
-            let again = load(&files).expect("what was taken is taken again");
+            let again = load(&files, 1).expect("what was taken is taken again");
             assert_eq!(who(&keys), who(&again));
             assert!((1..=2).contains(&keys.ntor_keys().len()));
             assert_eq!(keys.ed25519_id(), identity(), "nobody else signed");
@@ -100,7 +98,7 @@ fn good() -> &'static ([u8; 20], [u8; 32]) {
         let files = Arc::new(InMemory::default());
         files.create_private_dir(Path::new("/data/keys")).expect("memory has room");
         saved().iter().for_each(|(path, bytes)| files.write(path, bytes).expect("memory has room"));
-        let keys = load(&files).expect("they are as they were made");
+        let keys = load(&files, 1).expect("they are as they were made");
         (keys.rsa_id(), keys.ed25519_id())
     })
 }

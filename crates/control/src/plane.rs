@@ -34,6 +34,7 @@ use addresses::Addresses;
 use clock_skew::ClockSkew;
 use credentials::{Credentials, Renewed};
 use following::Following;
+use heddle_dir::authority::DirAuthority;
 use heddle_dir::bandwidth::BandwidthHistory;
 use heddle_dir::consensus::Consensus;
 use heddle_dir::files::Files;
@@ -184,9 +185,10 @@ impl ControlPlane {
         }
         self.wanted.extend(self.name_servers.look(now));
         self.ask_address(now);
-        if self.is_reached() {
+        if self.reachability.may_publish() {
             self.publish(now);
-        } else {
+        }
+        if !self.is_reached() {
             self.probe(now);
         }
         for shard in core::mem::take(&mut self.missed) {
@@ -240,8 +242,13 @@ impl ControlPlane {
         self.wanted.extend(self.addresses.ask(now, consensus, &self.options.authorities, &mut self.rng));
     }
 
-    /// We are reached elsewhere than before: all who name our addresses or keep streams away from them hear it.
-    fn on_moved(&mut self) {
+    /// Takes news of our addresses. If we are reached elsewhere than before, all who name our addresses or keep streams
+    /// away from them hear it.
+    fn on_addresses(&mut self, take: impl FnOnce(&mut Addresses, &[DirAuthority]) -> bool) {
+        let before = self.addresses.ipv4();
+        if !take(&mut self.addresses, &self.options.authorities) {
+            return;
+        }
         let ours = self.addresses.ips();
         self.credentials.set_addrs(ours.clone());
         self.tell(|plane| plane.credentials.transport());
@@ -252,8 +259,10 @@ impl ControlPlane {
             self.tell(|_| Some(Control::ExitPolicy(policy.clone())));
             self.exit_policy = policy;
         }
-        // That others reached the old one says nothing of this one.
-        self.reachability = Reachability::new(self.options.assume_reachable);
+        // That others reached the old one says nothing of this one. They dial the IPv4 address.
+        if self.addresses.ipv4() != before {
+            self.reachability.begin_anew();
+        }
         self.publishing.on_change();
     }
 
@@ -308,15 +317,11 @@ impl ControlPlane {
             Told::Reachable => self.reachability.on_reached(),
             Told::ProbeFailed => log::debug!("A reachability probe failed"),
             Told::OurAddress { ours, by, at } => {
-                if self.addresses.on_seen(now, ours, (by, at), &self.options.authorities) {
-                    self.on_moved();
-                }
+                self.on_addresses(|addresses, authorities| {
+                    addresses.on_seen(now, ours, (by, at), authorities)
+                });
             }
-            Told::Addresses(found) => {
-                if self.addresses.on_found(&found) {
-                    self.on_moved();
-                }
-            }
+            Told::Addresses(found) => self.on_addresses(|addresses, _| addresses.on_found(&found)),
             Told::ClockDiffers { by, ahead_s } => {
                 if let Some(ahead_s) = self.clock_skew.on_differs(now, by, ahead_s) {
                     log::warn!("{}", clock_skew::warning(ahead_s));

@@ -31,6 +31,9 @@ const RESULT: &str = "result: ";
 /// How long anything may take that usually takes a moment.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How often something is measured that a busy machine makes late.
+const RUNS_MAX: usize = 5;
+
 /// Tests that measure are alone while they do it.
 static MEASURING: RwLock<()> = RwLock::new(());
 
@@ -248,9 +251,8 @@ fn numbers(result: &str) -> Vec<f64> {
 fn a_wire_of_50_ms_takes_100_ms_there_and_back() {
     let _alone = measuring();
     let network = Network::new(r#"there = { delay = "50 ms" }"#, "echo");
-    let start = Instant::now();
     // Packets are late because the emulator is, or because the machine is busy. That passes, and the emulator stays.
-    loop {
+    for run in 1.. {
         let (result, summary) = network.run("ping", &[]);
         let least_ms = numbers(&result).into_iter().fold(f64::INFINITY, f64::min);
         assert!(least_ms >= 100.0, "less is impossible: {result}, {summary}");
@@ -260,7 +262,7 @@ fn a_wire_of_50_ms_takes_100_ms_there_and_back() {
         if least_ms < 101.0 && summary["lateness"]["p50_us"].as_f64().unwrap() < 500.0 {
             break;
         }
-        assert!(start.elapsed() < PATIENCE, "no run was on time, and not this one: {result}, {summary}");
+        assert!(run < RUNS_MAX, "no run was on time, and not this one: {result}, {summary}");
     }
 }
 

@@ -38,6 +38,8 @@ pub(crate) struct Addresses {
     found: Vec<SocketAddr>,
     /// When the driver was asked last, or when the relay started.
     looked_at: Option<Instant>,
+    /// What it found last, if that is something else and it has found it once.
+    found_once: Option<Vec<SocketAddr>>,
     /// Whether the driver has found others since the start.
     have_changed: bool,
     learnt: Option<Ipv4Addr>,
@@ -56,6 +58,7 @@ impl Addresses {
         let mut addresses = Addresses {
             found: kept(&options.advertised),
             looked_at: None,
+            found_once: None,
             have_changed: false,
             learnt: None,
             next: None,
@@ -98,29 +101,33 @@ impl Addresses {
         Some(Wanted::Addresses)
     }
 
-    /// The driver has found these. Says whether they are others than before.
+    /// Where others dial us over IPv4, if that is known.
+    pub fn ipv4(&self) -> Option<SocketAddr> {
+        self.advertised.iter().copied().find(SocketAddr::is_ipv4)
+    }
+
+    /// The driver has found these. Says whether they are others than before, which they are when it has found them
+    /// twice: an address that is gone for a moment costs no descriptor.
     pub fn on_found(&mut self, found: &[SocketAddr]) -> bool {
         let found = kept(found);
-        if found == self.found {
+        if found == self.found || self.found_once.as_ref() != Some(&found) {
+            self.found_once = Some(found).filter(|found| *found != self.found);
             return false;
         }
-        let before = shown(&self.advertised);
-        (self.found, self.have_changed) = (found, true);
+        let (before, were_known) = (shown(&self.advertised), self.are_known());
+        (self.found, self.found_once, self.have_changed) = (found, None, true);
         if !self.is_any_learnt() {
             // Should one be learnt again later, that begins anew.
-            (self.learnt, self.next, self.ask_at) = (None, None, None);
-            (self.unanswered, self.missed_at) = (0, None);
+            (self.learnt, self.next, self.ask_at, self.unanswered) = (None, None, None, 0);
         }
         self.fill_in();
-        match self.are_known() {
-            true => {
-                let after = shown(&self.advertised);
-                log::info!("Our address changed from {before} to {after}; publishing a new descriptor");
-            }
-            false => log::info!(
+        if were_known && !self.are_known() {
+            log::info!(
                 "Our address changed from {before} to one at which others cannot reach us; directory authorities are \
                  asked for ours"
-            ),
+            );
+        } else {
+            log::info!("Our address changed from {before} to {}", shown(&self.advertised));
         }
         true
     }

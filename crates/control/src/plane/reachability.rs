@@ -15,14 +15,33 @@ const COMPLAIN_AFTER: Duration = Duration::from_secs(20 * 60);
 const COMPLAIN_EVERY: Duration = Duration::from_secs(3600);
 
 pub(crate) struct Reachability {
+    /// What the operator says.
+    assumed: bool,
     reached: bool,
+    /// Whether others reached us at an address that we had before.
+    was_reached: bool,
     probed_at: Option<Instant>,
     complain_at: Option<Instant>,
 }
 
 impl Reachability {
-    pub fn new(reached: bool) -> Self {
-        Reachability { reached, probed_at: None, complain_at: None }
+    pub fn new(assumed: bool) -> Self {
+        Reachability { assumed, reached: assumed, was_reached: false, probed_at: None, complain_at: None }
+    }
+
+    /// We are somewhere else now, and whether others reach us there is not known.
+    pub fn begin_anew(&mut self) {
+        if self.reached {
+            (self.was_reached, self.complain_at) = (true, None);
+        }
+        (self.reached, self.probed_at) = (self.assumed, None);
+    }
+
+    /// Whether the relay is published. One that was reached elsewhere is, because authorities test it for themselves, and
+    /// because peers that have channels with us need not dial us to extend a circuit to us, so that a test may find
+    /// nobody for long.
+    pub fn may_publish(&self) -> bool {
+        self.reached || self.was_reached
     }
 
     pub(crate) fn is_reached(&self) -> bool {
@@ -44,6 +63,14 @@ impl Reachability {
         }
         self.complain_at = Some(now + COMPLAIN_EVERY);
         let others = others(consensus, ourselves).count();
+        let addrs: Vec<String> = ourselves.addrs.iter().map(ToString::to_string).collect();
+        let addrs = addrs.join(" and ");
+        if self.was_reached {
+            return Some(format!(
+                "Nobody has reached our ORPort at {addrs} yet, where the relay is published because others reached it \
+                 elsewhere before. Look whether firewalls let TCP connections through to it"
+            ));
+        }
         if others < 2 {
             return Some(format!(
                 "Whether our ORPort can be reached is not known, and the relay is not published: two other relays are \
@@ -51,11 +78,9 @@ impl Reachability {
                  does without"
             ));
         }
-        let addrs: Vec<String> = ourselves.addrs.iter().map(ToString::to_string).collect();
         Some(format!(
-            "Nobody has reached our ORPort at {}, so the relay is not published. Look whether firewalls let TCP \
-             connections through to it, whether the port is forwarded, and whether Address and ORPort are right",
-            addrs.join(" and ")
+            "Nobody has reached our ORPort at {addrs}, so the relay is not published. Look whether firewalls let TCP \
+             connections through to it, whether the port is forwarded, and whether Address and ORPort are right"
         ))
     }
 
@@ -134,6 +159,32 @@ mod tests {
         assert!(said.contains("at 192.0.2.5:9001 and [2001:db8::5]:9001, so"), "{said}");
         reachability.on_reached();
         assert_eq!(reachability.complain(minutes(600), &consensus, &ourselves), None);
+    }
+
+    #[test]
+    fn one_that_moves_is_published_if_it_was_reached_before() {
+        let mut consensus = Consensus::default();
+        consensus.relays = vec![relay(1), relay(3)];
+        let addrs = vec!["192.0.2.6:9001".parse().unwrap()];
+        let ourselves = Target { rsa: RsaId([2; 20]), ed25519: None, addrs };
+        let minutes = |minutes: u64| Instant::ZERO + Duration::from_secs(60 * minutes);
+        let mut reachability = Reachability::new(false);
+        assert_eq!(reachability.complain(minutes(0), &consensus, &ourselves), None);
+        // As often as it moves before anybody reached it, the operator hears of it in time.
+        reachability.begin_anew();
+        assert!(!reachability.may_publish());
+        assert!(
+            reachability.complain(minutes(20), &consensus, &ourselves).unwrap().contains("not published")
+        );
+        reachability.on_reached();
+        reachability.begin_anew();
+        assert!(reachability.may_publish() && !reachability.is_reached());
+        assert_eq!(reachability.complain(minutes(100), &consensus, &ourselves), None);
+        let said = reachability.complain(minutes(120), &consensus, &ourselves).unwrap();
+        assert!(said.contains("at 192.0.2.6:9001 yet, where the relay is published"), "{said}");
+        let mut assumed = Reachability::new(true);
+        assumed.begin_anew();
+        assert!(assumed.is_reached() && assumed.may_publish());
     }
 
     #[test]

@@ -214,11 +214,12 @@ impl World<'_> {
 
     fn check(&self) {
         let lanes_max = self.limits.circuits_per_channel;
-        // Nobody ends for handshakes, whose own limit here is more than all that is permitted. What is permitted is
-        // there once more for what else ends for nobody, and for what outputs add.
-        let used_max = 2 * self.max_queue_bytes + self.limits.handshake_bytes;
+        // Nobody ends for handshakes, which have a limit of their own. What is permitted is there once more for what else
+        // ends for nobody, and for what outputs add.
+        let used_max = 2 * self.max_queue_bytes;
         for shard in &self.bench.shards {
             let (held, used) = (shard.relay.in_use(), shard.relay.used_bytes());
+            let used = used.saturating_sub(held.granted.handshake_bytes as usize);
             assert!(used <= used_max, "{used} bytes where {used_max} are permitted: {held:?}");
             assert_eq!(held.slots, held.circuit_cells + held.leftover_cells, "{held:?}");
             let granted = held.granted;

@@ -91,6 +91,10 @@ fn the_reader_s_window_grows_ahead_of_the_sender() {
     let without = read_after_seconds(&QuicOptions { receive_window_bytes_min: 1 << 30, ..options() });
     let is_as_much = |(with, without): (&f64, &f64)| *with > 0.98 * without;
     assert!(read.iter().zip(&without).all(is_as_much), "{read:?} of {without:?}");
+    let seconds = |read: &[f64]| -> Vec<f64> { read.windows(2).map(|two| two[1] - two[0]).collect() };
+    let (in_seconds, without_it) = (seconds(&read), seconds(&without));
+    let is_near = |(with, without): (&f64, &f64)| *with > 0.95 * without;
+    assert!(in_seconds.iter().zip(&without_it).all(is_near), "{in_seconds:?} of {without_it:?}");
     assert!(without[5] - without[4] > 0.8, "the path was never full: {without:?}");
 }
 

@@ -152,13 +152,13 @@ fn another_address_counts_once_it_was_told_twice() {
     world.wanted.clear();
     world.tell(another(9));
     world.run(TICK * 2, |_| false);
-    // Nobody has reached us there yet.
-    assert_eq!((world.posts(), tells(&world, "Transport")), (1, 2));
+    // Others reached us before, so it is published while they look whether they do now.
+    assert_eq!((world.posts(), tells(&world, "Transport")), (2, 2));
     assert_eq!(tells(&world, "ProbeReachability"), 1);
-    world.tell(Told::Reachable);
-    world.run(TICK * 2, |_| false);
-    assert_eq!(world.posts(), 2);
     assert!(published(&world).0.contains(" 198.51.100.9 9001 "));
+    world.tell(Told::Reachable);
+    world.run(MINUTE * 2, |_| false);
+    assert_eq!((world.posts(), tells(&world, "ProbeReachability")), (2, 1));
 }
 
 #[test]
@@ -231,6 +231,11 @@ fn found(texts: &[&str]) -> Told {
     Told::Addresses(addrs(texts))
 }
 
+/// The same twice, which is what counts.
+fn moves(world: &mut World, texts: &[&str]) {
+    (0..2).for_each(|_| world.tell(found(texts)));
+}
+
 /// Where the relay was last to be reached by its own probe.
 fn probed(world: &World) -> &[SocketAddr] {
     let place = |wanted| match wanted {
@@ -260,20 +265,42 @@ fn other_addresses_of_the_machine_are_tested_and_published() {
     assert_eq!((world.posts(), news(&world)), (1, (0, 0)), "the same is no news");
 
     world.tell(found(&after));
+    world.tell(found(&before));
+    world.tell(found(&after));
     world.run(TICK * 2, |_| false);
-    // NETINFO of both shards names them, and nobody has reached us there yet.
-    assert_eq!((world.posts(), news(&world)), (1, (2, 1)));
+    assert_eq!((world.posts(), news(&world)), (1, (0, 0)), "one look may be mistaken");
+    world.tell(found(&after));
+    world.run(TICK * 2, |_| false);
+    // NETINFO of both shards names them, and whether others reach us there is looked for.
+    assert_eq!((world.posts(), news(&world)), (2, (2, 1)));
     assert_eq!(probed(&world), addrs(&after));
-    world.tell(Told::Reachable);
-    world.run(TICK * 2, |_| false);
-    assert_eq!(world.posts(), 2);
     let (router, ipv6) = published(&world);
     assert!(router.contains(" 203.0.113.6 9001 "), "{router}");
     assert_eq!(ipv6, "or-address [2001:db8::6]:9001");
+    world.tell(Told::Reachable);
+    world.run(TICK * 2, |_| false);
     world.wanted.clear();
-    world.tell(found(&after));
+    moves(&mut world, &after);
     world.run(MINUTE * 2, |_| false);
     assert_eq!((world.posts(), news(&world)), (2, (0, 0)));
+}
+
+#[test]
+fn one_that_nobody_reached_yet_is_not_published_for_having_moved() {
+    let options = ControlOptions { assume_reachable: false, ..options(Vec::new()) };
+    let mut world = world_at(&["203.0.113.5:9001", "[2001:db8::5]:9001"], options);
+    world.run(TICK * 2, |_| false);
+    moves(&mut world, &["203.0.113.6:9001", "[2001:db8::5]:9001"]);
+    world.run(MINUTE * 2, |_| false);
+    assert_eq!(world.posts(), 0);
+    world.tell(Told::Reachable);
+    world.run(MINUTE * 2, |_| false);
+    assert_eq!(world.posts(), 1);
+    // Others dial the IPv4 address, which is the same.
+    world.wanted.clear();
+    moves(&mut world, &["203.0.113.6:9001"]);
+    world.run(TICK * 2, |_| false);
+    assert_eq!((world.posts(), tells(&world, "ProbeReachability")), (2, 0));
 }
 
 #[test]
@@ -281,11 +308,11 @@ fn ipv6_may_come_and_go_beside_an_address_that_stays() {
     let both = ["203.0.113.5:9001", "[2001:db8::5]:9001"];
     let mut world = world_at(&both, options(Vec::new()));
     world.run(MINUTE * 2, |_| false);
-    world.tell(found(&both[..1]));
+    moves(&mut world, &both[..1]);
     world.run(MINUTE * 2, |_| false);
     assert_eq!(world.posts(), 2);
     assert!(last_post(&world).contains(" 203.0.113.5 9001 ") && !last_post(&world).contains("\nor-address "));
-    world.tell(found(&both));
+    moves(&mut world, &both);
     world.run(TICK * 2, |_| false);
     assert_eq!((world.posts(), published(&world).1), (3, "or-address [2001:db8::5]:9001"));
 }
@@ -296,18 +323,18 @@ fn a_machine_that_is_behind_a_translation_now_asks_authorities_as_at_the_start()
     let mut world = world_at(&own, options(Vec::new()));
     world.run(MINUTE * 2, |_| false);
     assert_eq!((world.posts(), tells(&world, "AskAddress")), (1, 0));
-    world.tell(found(&none));
+    moves(&mut world, &none);
     world.run(TICK * 2, |_| false);
     assert_eq!((world.posts(), tells(&world, "AskAddress")), (1, 1), "nothing is published yet");
     world.tell(seen(SEEN));
     world.run(TICK * 2, |_| false);
     assert_eq!(world.posts(), 2);
     assert!(last_post(&world).contains(" 198.51.100.7 9001 "));
-    world.tell(found(&none));
+    moves(&mut world, &none);
     world.run(MINUTE * 2, |_| false);
     assert_eq!(world.posts(), 2, "what was learnt stays");
 
-    world.tell(found(&own));
+    moves(&mut world, &own);
     world.run(TICK * 2, |_| false);
     assert_eq!(world.posts(), 3);
     assert!(last_post(&world).contains(" 203.0.113.5 9001 "));
@@ -323,7 +350,7 @@ fn an_exit_leads_nobody_to_an_address_that_the_machine_got() {
     let options = ControlOptions { exit_policy, ..options(Vec::new()) };
     let mut world = world_at(&["203.0.113.5:9001"], options);
     world.run(TICK * 2, |_| false);
-    world.tell(found(&["203.0.113.6:9001"]));
+    moves(&mut world, &["203.0.113.6:9001"]);
     world.run(TICK * 2, |_| false);
     assert_eq!(policies(&world).len(), 2, "one for each shard");
     for policy in policies(&world) {
