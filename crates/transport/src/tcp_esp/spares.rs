@@ -1,12 +1,13 @@
 //! Buffers that are used again, because packets come and go in batches, and a batch that grows from nothing is copied
 //! with each doubling.
 
-/// Buffers that are kept: one that is filled for each side, and one on its way.
-const KEPT_MAX: usize = 3;
+/// Buffers that are kept, because a batch of datagrams has those of several circuits in it: each of these ends a batch of
+/// packets and begins another one.
+const KEPT_MAX: usize = 16;
 /// The most that each of them may hold; larger ones go.
 const KEPT_BYTES_MAX: usize = 128 * 1024;
 
-/// Empty buffers of an endpoint: at most [`KEPT_MAX`] times [`KEPT_BYTES_MAX`].
+/// Empty buffers of an endpoint: at most [`KEPT_MAX`] times [`KEPT_BYTES_MAX`], 2 MiB.
 #[derive(Debug, Default)]
 pub(super) struct Spares(Vec<Vec<u8>>);
 
@@ -53,7 +54,7 @@ mod tests {
     #[test]
     fn few_are_kept_and_none_that_is_large() {
         let mut spares = Spares::default();
-        for _ in 0..10 {
+        for _ in 0..2 * KEPT_MAX {
             spares.hand_over(Vec::with_capacity(1000), &mut vec![1]);
         }
         assert_eq!(spares.0.len(), KEPT_MAX);
