@@ -37,9 +37,9 @@ impl Reachability {
         (self.reached, self.probed_at) = (self.assumed, None);
     }
 
-    /// Whether the relay is published. One that was reached elsewhere is, because authorities test it for themselves, and
-    /// because peers that have channels with us need not dial us to extend a circuit to us, so that a test may find
-    /// nobody for long.
+    /// Whether the relay is published. One that was reached elsewhere is, because authorities test it for themselves,
+    /// and because peers that have channels with us need not dial us to extend a circuit to us, so that a test may
+    /// find nobody for long.
     pub fn may_publish(&self) -> bool {
         self.reached || self.was_reached
     }

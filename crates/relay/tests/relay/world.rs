@@ -214,8 +214,8 @@ impl World<'_> {
 
     fn check(&self) {
         let lanes_max = self.limits.circuits_per_channel;
-        // Nobody ends for handshakes, which have a limit of their own. What is permitted is there once more for what else
-        // ends for nobody, and for what outputs add.
+        // Nobody ends for handshakes, which have a limit of their own. What is permitted is there once more for what
+        // else ends for nobody, and for what outputs add.
         let used_max = 2 * self.max_queue_bytes;
         for shard in &self.bench.shards {
             let (held, used) = (shard.relay.in_use(), shard.relay.used_bytes());

@@ -287,8 +287,8 @@ impl Flows {
         }
     }
 
-    /// Takes a cell, and opens a flow for it, by `open`, if it is the first of a name of our half. Tells whether all that
-    /// it did was to give an old flow's socket all of the cell.
+    /// Takes a cell, and opens a flow for it, by `open`, if it is the first of a name of our half. Tells whether all
+    /// that it did was to give an old flow's socket all of the cell.
     pub(super) fn send(
         &mut self,
         now: Instant,

@@ -111,9 +111,9 @@ pub(super) const PHASES: &[Quantity] = &[
         Amount,
         Less,
         "Clients without a download that counts",
-        "how many downloading clients with the same labels, of one with several circuits each of these, had no download \
-         that began in the phase and came whole, be it that one lasted through all of it: they are in no other figure \
-         of downloads",
+        "how many downloading clients with the same labels, of one with several circuits each of these, had no \
+         download that began in the phase and came whole, be it that one lasted through all of it: they are in no \
+         other figure of downloads",
     )
     .by("client's"),
     Quantity::new(
