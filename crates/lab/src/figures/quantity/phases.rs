@@ -426,7 +426,8 @@ pub(super) const PHASES: &[Quantity] = &[
         Amount,
         Neither,
         "How often attackers on wires acted",
-        "how often all attackers that do the same acted in the phase, where `attack_early` says so also before it counts",
+        "how often all attackers that do the same acted in the phase, where `attack_early` says so also before it \
+         counts",
     )
     .by("`kind`"),
     Quantity::new(
