@@ -22,6 +22,8 @@ const HAS_STACK: &str = "tcp-esp has a network stack of its own";
 const HAS_NONE: &str = "tcp-esp is not offered, and circuits take the other transports";
 /// What it says last when it starts.
 const RUNS: &str = "The relay runs in";
+/// What root begins a program with that it runs as an ordinary user.
+const NOBODY: [&str; 7] = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--"];
 
 /// A relay that knows nobody, run by a program that `wrapper` begins with.
 struct Relay {
@@ -102,15 +104,28 @@ fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Whether a program ends well.
-fn succeeds(program: &str, arguments: &[&str]) -> bool {
-    let mut command = Command::new(program);
+/// Whether a program ends well that `wrapper` begins with.
+fn can(wrapper: &[&str], words: &[&str]) -> bool {
+    let words = [wrapper, words].concat();
+    let mut command = Command::new(words[0]);
     command
-        .args(arguments)
+        .args(&words[1..])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status()
         .is_ok_and(|end| end.success())
+}
+
+/// A relay of two shards, none of which has a stack: it says so once, with the step that failed, and goes on.
+fn runs_without_stacks(wrapper: &[&str], step: &str) {
+    let mut relay = Relay::start(wrapper, "HeddleShards 2");
+    assert!(relay.runs());
+    let said = relay.said();
+    assert_eq!(said.matches(HAS_NONE).count(), 1, "{said}");
+    assert!(said.contains(&format!("{step} failed: ")), "{said}");
+    assert!(!said.contains(HAS_STACK) && relay.helpers().is_empty(), "{said}");
+    // QUIC has its ports all the same, one for each shard.
+    assert_eq!(said.matches("UDP port ").count(), 2, "{said}");
 }
 
 #[test]
@@ -147,17 +162,40 @@ fn nothing_of_its_stacks_stays_however_it_ends() {
 fn where_the_system_gives_it_none_the_transport_is_not_offered() {
     let script = "echo 0 > /proc/sys/user/max_net_namespaces && exec \"$@\"";
     let wrapper = ["unshare", "--user", "--map-root-user", "sh", "-c", script, "sh"];
-    if !succeeds("unshare", &["--user", "--map-root-user", "true"]) {
+    if !can(&wrapper[..3], &["true"]) {
         return not_run("a relay without namespaces, for want of user namespaces to take them away in");
     }
-    let mut relay = Relay::start(&wrapper, "HeddleShards 2");
-    assert!(relay.runs());
-    let said = relay.said();
-    assert_eq!(said.matches(HAS_NONE).count(), 1, "{said}");
-    assert!(said.contains("making a network namespace failed"), "{said}");
-    assert!(!said.contains(HAS_STACK) && relay.helpers().is_empty(), "{said}");
-    // QUIC has its ports all the same, one for each shard.
-    assert_eq!(said.matches("UDP port ").count(), 2, "{said}");
+    runs_without_stacks(&wrapper, "making a network namespace");
+}
+
+/// As in a container that was given no devices.
+#[test]
+fn without_the_device_the_transport_is_not_offered() {
+    // What stands there in its stead makes no devices.
+    let script = "{ [ ! -e /dev/net/tun ] || mount --bind /dev/null /dev/net/tun; } && exec \"$@\"";
+    let wrapper = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"];
+    if !can(&wrapper, &["unshare", "--net", "true"]) {
+        return not_run("a relay without /dev/net/tun, for want of user namespaces to take it away in");
+    }
+    runs_without_stacks(&wrapper, "opening /dev/net/tun");
+}
+
+/// Root that runs it as an ordinary user, in a user namespace that may have none below it.
+#[test]
+fn an_ordinary_user_without_user_namespaces_is_not_offered_the_transport() {
+    // Whoever may set that there has rights, and gives them up before the relay begins.
+    let script = "echo 0 > /proc/sys/user/max_user_namespaces && \
+                  exec setpriv --ambient-caps=-all --inh-caps=-all -- \"$@\"";
+    let inside = ["unshare", "--user", "--map-current-user", "--keep-caps", "sh", "-c", script, "sh"];
+    let wrapper = [&NOBODY[..], &inside].concat();
+    if !can(&wrapper, &["test", "-x", env!("CARGO_BIN_EXE_heddle-relay")]) {
+        return not_run(
+            "a relay of an ordinary user without user namespaces, for want of root, one to take them away in, \
+             or a program for it",
+        );
+    }
+    assert!(!can(&wrapper, &["unshare", "--user", "true"]), "there are user namespaces");
+    runs_without_stacks(&wrapper, "making a user namespace");
 }
 
 /// As in a sandbox that lets nobody write below `/proc/sys`.
@@ -165,7 +203,7 @@ fn where_the_system_gives_it_none_the_transport_is_not_offered() {
 fn settings_that_cannot_be_written_are_told_once() {
     let script = "mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys && exec \"$@\"";
     let wrapper = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"];
-    if !succeeds(wrapper[0], &[&wrapper[1..], &["true"]].concat()) {
+    if !can(&wrapper, &["true"]) {
         return not_run("a relay whose settings cannot be written, for want of user namespaces");
     }
     let mut relay = Relay::start(&wrapper, "HeddleShards 2");
@@ -181,17 +219,15 @@ fn settings_that_cannot_be_written_are_told_once() {
 /// Root that runs it as an ordinary user.
 #[test]
 fn an_ordinary_user_has_stacks_where_user_namespaces_are_allowed() {
-    let nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--"];
-    let can = |words: &[&str]| succeeds(nobody[0], &[&nobody[1..], words].concat());
-    let has_program = can(&["test", "-x", env!("CARGO_BIN_EXE_heddle-relay")]);
+    let has_program = can(&NOBODY, &["test", "-x", env!("CARGO_BIN_EXE_heddle-relay")]);
     // Linux gives it to everybody, but some machines keep it to root.
-    let has_device = can(&["test", "-w", "/dev/net/tun"]);
-    if !can(&["unshare", "--user", "true"]) || !has_program || !has_device {
+    let has_device = can(&NOBODY, &["test", "-w", "/dev/net/tun"]);
+    if !can(&NOBODY, &["unshare", "--user", "true"]) || !has_program || !has_device {
         return not_run(
             "a relay of an ordinary user, for want of root, user namespaces, /dev/net/tun or a program for it",
         );
     }
-    let mut relay = Relay::start(&nobody, "HeddleShards 1");
+    let mut relay = Relay::start(&NOBODY, "HeddleShards 1");
     assert!(relay.runs());
     let said = relay.said();
     assert_eq!(said.matches(HAS_STACK).count(), 1, "{said}");

@@ -22,6 +22,7 @@ mod control;
 mod establish;
 mod flow;
 mod flows;
+pub mod fuzz;
 #[cfg(test)]
 mod hostile;
 mod options;

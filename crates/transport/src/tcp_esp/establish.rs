@@ -62,7 +62,6 @@ impl Serve for EspEndpoint {
                 }
             }
             connection.flush_control(now, &mut self.sockets);
-            connection.count_memory();
         }
         self.rest(now, key);
         self.connections.note_if(key, Want::Read, Connection::has_readable);
@@ -85,7 +84,12 @@ impl Serve for EspEndpoint {
     }
 
     fn rest(&mut self, now: Instant, key: ConnKey) {
-        let timer = self.connections.live(key).and_then(|connection| connection.poll_timeout(now));
+        let connection = self.connections.live_mut(key);
+        let timer = connection.and_then(|connection| {
+            // What has left counts no more.
+            connection.count_memory();
+            connection.poll_timeout(now)
+        });
         self.connections.look_at(key, timer);
     }
 }

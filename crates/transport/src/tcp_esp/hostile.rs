@@ -7,20 +7,28 @@ use super::spares::Spares;
 use super::{EspEndpoint, EspOptions};
 use crate::connections::{ConnKey, Serve, Want};
 use core::net::SocketAddr;
+use heddle_esp::Lifetime;
+use heddle_esp::beet::Inner;
 use heddle_esp::packet::{DUMMY, IPV4, TCP};
 use heddle_proto::cell::{BODY_LEN, Command};
 use heddle_proto::channel::Role;
-use heddle_proto::endpoint::{ConnectionError, ConnectionEvent, ConnectionOptions, Endpoint, PairSecrets};
-use heddle_seam::datagrams::Datagrams;
+use heddle_proto::endpoint::{
+    ConnectionError, ConnectionEvent, ConnectionOptions, Endpoint, PairSecrets, RefusedDatagrams,
+};
+use heddle_seam::datagrams::{Datagrams, Packets};
 use heddle_seam::node::{Input, Output, SocketId, StackId};
 use heddle_seam::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
 const NOW: Instant = Instant::ZERO;
 const STACK: StackId = StackId(0);
+/// Of associations that are changed after 300 hours and no sooner.
+const ENDLESS: Lifetime =
+    Lifetime { packets_max: u64::MAX, bytes_max: u64::MAX, age_max: Duration::from_secs(400 * 3600) };
 
-fn endpoint(key: u8) -> EspEndpoint {
-    EspEndpoint::new(EspOptions::default(), STACK, &Zeroizing::new([key; 32])).expect("good options")
+fn endpoint(key: u8, lifetime: Lifetime) -> EspEndpoint {
+    let options = EspOptions { lifetime, ..EspOptions::default() };
+    EspEndpoint::new(options, STACK, &Zeroizing::new([key; 32])).expect("good options")
 }
 
 fn open(endpoint: &mut EspEndpoint, role: Role, peer_key: [u8; 32]) -> ConnKey {
@@ -48,7 +56,11 @@ struct Siege {
 impl Siege {
     /// Both proofs were exchanged.
     fn open() -> Self {
-        let mut siege = Siege::new();
+        Siege::open_with([Lifetime::default(); 2])
+    }
+
+    fn open_with(lifetimes: [Lifetime; 2]) -> Self {
+        let mut siege = Siege::with(lifetimes);
         siege.exchange();
         assert_eq!(siege.events(), [ConnectionEvent::Ready, ConnectionEvent::FlowRoom(10_000)]);
         // Their first PINGs are no answers to what a test sends.
@@ -75,7 +87,12 @@ impl Siege {
     }
 
     fn new() -> Self {
-        let (mut attacker, mut listener) = (endpoint(1), endpoint(2));
+        Siege::with([Lifetime::default(); 2])
+    }
+
+    /// Associations serve for so long by the attacker, and by the listener.
+    fn with(lifetimes: [Lifetime; 2]) -> Self {
+        let (mut attacker, mut listener) = (endpoint(1, lifetimes[0]), endpoint(2, lifetimes[1]));
         let keys = [attacker.public_key(), listener.public_key()];
         open(&mut listener, Role::Responder, keys[0]);
         let key = open(&mut attacker, Role::Initiator, keys[1]);
@@ -88,6 +105,11 @@ impl Siege {
     }
 
     fn send_at(&mut self, now: Instant, next_header: u8, payload: &[u8]) -> Vec<u8> {
+        self.try_send_at(now, next_header, payload).expect("a datagram")
+    }
+
+    /// `None` if the attacker's association does not seal it.
+    fn try_send_at(&mut self, now: Instant, next_header: u8, payload: &[u8]) -> Option<Vec<u8>> {
         self.attacker.connections.live_mut(self.key).expect("it lives").seal(
             now,
             next_header,
@@ -97,7 +119,7 @@ impl Siege {
         );
         self.attacker.connections.note(self.key, Want::Transmit);
         let mut data = Vec::new();
-        let transmit = self.attacker.poll_transmit(now, &mut data).expect("a datagram");
+        let transmit = self.attacker.poll_transmit(now, &mut data)?;
         let datagrams = Datagrams {
             from: address("192.0.2.1:4430"),
             to: None,
@@ -108,7 +130,7 @@ impl Siege {
         self.listener.handle_datagrams(now, datagrams);
         let mut out = Vec::new();
         while self.listener.poll_stack(now, &mut out).is_some() {}
-        out
+        Some(out)
     }
 
     /// The same of one that opens a connection.
@@ -144,6 +166,13 @@ impl Siege {
     fn answers(&mut self) -> usize {
         let mut out = Vec::new();
         std::iter::from_fn(|| self.listener.poll_transmit(NOW, &mut out)).count()
+    }
+
+    /// Bytes that the listener keeps and takes, its associations inwards, and when it wants to be called.
+    fn kept(&mut self) -> ([usize; 3], Option<Instant>) {
+        let listener = &mut self.listener;
+        let counts = [listener.buffered_bytes(), listener.state_bytes(), listener.spis.len()];
+        (counts, listener.poll_timeout())
     }
 }
 
@@ -336,4 +365,97 @@ fn who_closes_is_believed_and_answered_no_more() {
     siege.listener.handle_timeout(NOW + Duration::from_secs(3));
     assert!(siege.listener.spis.is_empty() && siege.listener.connections.len() == 0);
     assert_eq!((siege.listener.buffered_bytes(), siege.listener.state_bytes()), (0, 0));
+}
+
+/// The next keys, which nobody uses, cost nothing but their place; and those in use are taken no longer for it.
+#[test]
+fn a_peer_whose_change_of_keys_never_comes_holds_up_nothing() {
+    let short = Lifetime { packets_max: 1000, ..Lifetime::default() };
+    let mut siege = Siege::open_with([ENDLESS, short]);
+    let segment = Siege::segment(50_000, FLOW_PORT, 20);
+    assert_eq!(siege.send(TCP, &segment).len(), 40);
+    let before = siege.kept();
+    assert_eq!(before.0[2], 2, "its keys and the next ones");
+    assert!((1..1000).all(|_| siege.send(TCP, &segment).len() == 40));
+    assert_eq!((siege.kept(), siege.listener.refused_datagrams()), (before, RefusedDatagrams::default()));
+    assert!((0..1000).all(|_| siege.send(TCP, &segment).is_empty()));
+    assert!(siege.send(MESSAGE, &Message::Close.to_bytes()).is_empty());
+    let refused = RefusedDatagrams { strangers: 0, peers: 1001 };
+    assert_eq!((siege.kept(), siege.listener.refused_datagrams()), (before, refused));
+    assert_eq!(siege.answers(), 0);
+    assert_eq!(siege.events(), []);
+    // Not even its answers count, so it ends as one that says nothing.
+    let mut events = Vec::new();
+    for _ in 0..1000 {
+        let Some(at) = siege.listener.poll_timeout() else { break };
+        siege.listener.handle_timeout(at);
+        siege.send_at(at, MESSAGE, &Message::Pong(1).to_bytes());
+        siege.answers();
+        events.extend(siege.events());
+    }
+    assert_eq!(events.last(), Some(&ConnectionEvent::Ended(ConnectionError::PathDead)));
+    assert_eq!(siege.kept().0, [0; 3]);
+}
+
+/// Keys that nobody has used do not age.
+#[test]
+fn a_peer_is_heard_again_when_its_change_of_keys_comes_late() {
+    let mut siege = Siege::open_with([ENDLESS, Lifetime::default()]);
+    let segment = Siege::segment(50_000, FLOW_PORT, 20);
+    let hours = |hours: u64| NOW + Duration::from_secs(hours * 3600);
+    assert_eq!(siege.send(TCP, &segment).len(), 40);
+    let before = siege.kept().0;
+    let came = [7, 8, 299, 300].map(|at| siege.send_at(hours(at), TCP, &segment).len());
+    assert_eq!(came, [40, 0, 0, 40]);
+    assert_eq!(siege.kept().0[2], before[2] + 1, "those before are taken for a minute still");
+    let later = hours(300) + Duration::from_secs(60);
+    assert_eq!(siege.send_at(later, TCP, &segment).len(), 40);
+    assert_eq!(siege.kept().0, before);
+}
+
+#[test]
+fn what_an_association_may_not_carry_is_lost_and_the_next_one_carries_on() {
+    let short = Lifetime { bytes_max: 200, ..Lifetime::default() };
+    let mut siege = Siege::with([short, Lifetime::default()]);
+    let mut arrived = |len| {
+        let segment = Siege::segment(50_000, CONTROL_PORT, len);
+        siege.try_send_at(NOW, TCP, &segment).map(|packet| packet.len())
+    };
+    // Packets have 56, 156 and 216 bytes. An association that carried 150 is changed, and none carries more than 200.
+    assert_eq!([20, 120, 20, 20].map(&mut arrived), [Some(40), None, Some(40), Some(40)]);
+    assert_eq!([120, 180, 20, 120].map(&mut arrived), [Some(140), None, Some(40), None]);
+    assert_eq!([20, 20, 120, 20].map(&mut arrived), [Some(40), Some(40), Some(140), Some(40)]);
+    assert_eq!(siege.listener.refused_datagrams(), RefusedDatagrams::default());
+    assert_eq!(siege.listener.spis.len(), 3);
+}
+
+/// The stack is a whole kernel's, which has more to say than TCP.
+#[test]
+fn nothing_of_the_stack_leaves_but_tcp_to_a_peer() {
+    let mut siege = Siege::open();
+    // The listener knows where its peer is.
+    siege.send(MESSAGE, &Message::Ping(7).to_bytes());
+    assert_eq!(siege.answers(), 1);
+    let inner = siege.listener.connections.all_live().next().map(|(_, connection)| connection.inner());
+    let inner = inner.expect("it lives");
+    let there = Inner { local: inner.remote, remote: inner.local };
+    let packet = |protocol| {
+        let header = there.header(protocol, 0, 20).expect("short enough");
+        [&header[..], &Siege::segment(FLOW_PORT, 50_000, 20)].concat()
+    };
+    let mut left = |packet: &[u8]| {
+        let packets = Packets { stride: packet.len(), data: packet.into() };
+        siege.listener.handle_stack(NOW, Input::Packets { stack: STACK, packets });
+        siege.answers()
+    };
+    // ICMP and UDP among them, and our own messages.
+    let leaving: Vec<u8> = (0..=255).filter(|protocol| left(&packet(*protocol)) > 0).collect();
+    assert_eq!(leaving, [TCP]);
+    // Version, options, length, fragments, another address than ours, and one that no peer has.
+    for (at, bits) in [(0, 0x10), (0, 1), (3, 1), (6, 0x20), (7, 1), (15, 1), (19, 1)] {
+        let mut other = packet(TCP);
+        other[at] ^= bits;
+        assert_eq!(left(&other), 0, "byte {at}");
+    }
+    assert_eq!((left(&packet(TCP)[..19]), left(&packet(TCP))), (0, 1));
 }

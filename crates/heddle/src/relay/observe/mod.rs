@@ -24,6 +24,7 @@ use heddle_seam::stopwatch::Stopwatch;
 use heddle_spe::{
     Collector, Observer, Request, Row, SeriesId, Snapshot, Unclear, Watch, WatchId, Watches, When, Which,
 };
+use rustix::time::{ClockId, clock_gettime};
 use socket::ConnectionId;
 pub use socket::fuzz as fuzz_requests;
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,7 +52,11 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// Shards are told what to force this much apart at least: one that had too much to hear is told again, and of who
 /// changes his mind faster only what he wants then.
 const AGAIN: Duration = Duration::from_millis(100);
-/// How long an observer may take for a snapshot of at most 4,096 rows: while it does, nobody else is heard.
+/// What an observer may use of a processor for a snapshot, and beside that for each of its rows, of which there are
+/// 4,096 at most. It is its own time, so that none is stopped because the machine does other things.
+const SNAPSHOT_USE_MAX: Duration = Duration::from_millis(10);
+const ROW_USE_MAX: Duration = Duration::from_micros(10);
+/// How long a snapshot may take with an observer, however little that uses: meanwhile nobody else is heard.
 const SNAPSHOT_MAX: Duration = Duration::from_millis(500);
 /// What one write may bring. The system waits [`socket::WRITE_MAX`] for room for each of its buffers, of some 36 KiB,
 /// and not for a write.
@@ -261,19 +266,21 @@ impl Running {
     /// A snapshot as a watch has it, by its observer if it has one.
     fn lines(&mut self, id: WatchId, watch: &Watch, shard: u16, snapshot: &Snapshot) -> Answer {
         let mut lines = String::new();
-        let begun = Instant::now();
+        let (begun, mut used, mut permitted) = (Instant::now(), Duration::ZERO, SNAPSHOT_USE_MAX);
         let wanted =
             snapshot.rows().filter(|row: &Row<'_>| watch.index.is_none_or(|index| index == row.index));
         for row in wanted {
             match self.instances.get_mut(&id) {
                 None => lines::row(&mut lines, id, shard, &row),
                 Some(observer) => {
+                    let before = thread_time();
                     let record = observer.observe(&row).map_err(|why| why.to_string())?;
-                    if begun.elapsed() > SNAPSHOT_MAX {
+                    used += thread_time().saturating_sub(before);
+                    permitted += ROW_USE_MAX;
+                    if let Some(most) = exceeded((used, permitted), begun.elapsed()) {
                         return Err(format!(
-                            "the observer {:?} was stopped: one snapshot took it more than {} ms",
-                            watch.observer.as_deref().unwrap_or_default(),
-                            SNAPSHOT_MAX.as_millis()
+                            "the observer {:?} was stopped: one snapshot took it more than {most}",
+                            watch.observer.as_deref().unwrap_or_default()
                         ));
                     }
                     lines::record(&mut lines, id, (shard, row.time_ns), record);
@@ -445,6 +452,19 @@ impl Running {
     }
 }
 
+/// What a snapshot took more than, if it took too much.
+fn exceeded((used, permitted): (Duration, Duration), took: Duration) -> Option<String> {
+    if used > permitted {
+        return Some(format!("{} ms of a processor", permitted.as_millis()));
+    }
+    (took > SNAPSHOT_MAX).then(|| format!("{} ms", SNAPSHOT_MAX.as_millis()))
+}
+
+/// What the calling thread has used of a processor.
+fn thread_time() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
+}
+
 /// Writes all of a text within a time, but for what one write more may take.
 fn say(mut stream: &UnixStream, text: &str) -> io::Result<()> {
     let (begun, mut left) = (Instant::now(), text.as_bytes());
@@ -460,4 +480,24 @@ fn say(mut stream: &UnixStream, text: &str) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_observer_answers_for_its_own_time_and_less_for_the_machines() {
+        let ms = Duration::from_millis;
+        assert_eq!(exceeded((ms(10), ms(10)), ms(500)), None, "the machine did other things");
+        assert_eq!(exceeded((ms(13), ms(12)), ms(13)).as_deref(), Some("12 ms of a processor"));
+        assert_eq!(exceeded((ms(1), ms(10)), ms(501)).as_deref(), Some("500 ms"));
+    }
+
+    #[test]
+    fn a_thread_that_waits_uses_no_time() {
+        let before = thread_time();
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(thread_time().saturating_sub(before) < Duration::from_millis(50));
+    }
 }
