@@ -1,8 +1,8 @@
 //! Buffers that are used again, because packets come and go in batches, and a batch that grows from nothing is copied
 //! with each doubling.
 
-/// Buffers that are kept, because a batch of datagrams has those of several circuits in it: each of these ends a batch of
-/// packets and begins another one.
+/// Buffers that are kept, because a batch of datagrams has those of several circuits in it: each of these ends a batch
+/// of packets and begins another one.
 const KEPT_MAX: usize = 16;
 /// The most that each of them may hold; larger ones go.
 const KEPT_BYTES_MAX: usize = 128 * 1024;
