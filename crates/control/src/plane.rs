@@ -7,7 +7,7 @@
 //! 5. once a minute the driver looks whether the machine has other addresses, and where none of them is one at which
 //!    others reach it, an authority is asked ([`addresses`]);
 //! 6. while nobody has shown that our ORPort is reachable, a shard is asked to find out ([`reachability`]);
-//! 7. after that the descriptor is published when its schedule says so ([`publishing`]);
+//! 7. once somebody has, at whichever address, the descriptor is published when its schedule says so ([`publishing`]);
 //! 8. a shard that missed something is told all of it again.
 //!
 //! Each of these has its own state; this file wires them.

@@ -227,7 +227,7 @@ impl Endpoint for EspEndpoint {
 
     fn next_incoming(&mut self, now: Instant) -> Option<FlowCell<'_>> {
         let next = |endpoint: &mut Self, key| {
-            // What cells leave is counted when none is left to lend, in `after`.
+            // What cells leave is counted when none is left to lend, in `rest`.
             let connection = endpoint.connections.live_mut(key)?;
             connection.next_cell(now, &mut endpoint.lent, &mut endpoint.sockets)
         };

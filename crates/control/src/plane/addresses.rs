@@ -7,8 +7,9 @@
 //!    them, and only about addresses that others can reach and that are not their own. So does stock Tor.
 //! 4. They are asked again from time to time, because such addresses change. Another one counts when a second answer
 //!    says the same, of another authority if another one answers.
-//! 5. The driver looks once a minute whether the machine's own are others, because these change, too. What the
-//!    operator fixed is the same each time. One that others cannot reach sends us to the authorities, as at the start.
+//! 5. The driver looks once a minute whether the machine's own are others, because these change, too; two looks that
+//!    find the same count. What the operator fixed is the same each time. One that others cannot reach sends us to the
+//!    authorities, as at the start.
 
 use crate::language::Wanted;
 use crate::options::ControlOptions;

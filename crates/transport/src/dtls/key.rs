@@ -8,7 +8,7 @@
 //!   length from run to run, and runs of one seed with them.
 
 use super::options::SessionOptions;
-use crate::connections::proof::{KEY_LEN, OfferKey, Protocol};
+use crate::connections::proof::{KEY_LEN, OfferKey, Proofs, Protocol};
 use aws_lc_rs::agreement::{ECDH_P256, PrivateKey};
 use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
@@ -20,6 +20,7 @@ use dimpl::crypto::{
     SigningKey,
 };
 use dimpl::{Config, CryptoError, CryptoOperation, DtlsCertificate};
+use heddle_proto::channel::Role;
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
@@ -58,8 +59,17 @@ impl OurKey {
     }
 
     /// The key that offers name, by itself.
-    pub(crate) fn offer(&self) -> &OfferKey {
-        &self.offer
+    /// What proofs of a session with this key are made with, of the dialler's and the listener's secret.
+    pub(crate) fn proofs(
+        &self,
+        role: Role,
+        peer_key: [u8; KEY_LEN],
+        secrets: [Zeroizing<[u8; KEY_LEN]>; 2],
+    ) -> Proofs {
+        // DTLS itself shows that both certificates are of this session.
+        let connection = Zeroizing::default();
+        let (our_key, shown) = (self.offer.clone(), self.fingerprint());
+        Proofs { role, our_key, shown, peer_key, secrets, connection }
     }
 
     pub(crate) fn public(&self) -> [u8; KEY_LEN] {

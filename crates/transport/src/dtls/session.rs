@@ -36,7 +36,6 @@ use heddle_proto::endpoint::{ConnectionError, ConnectionEvent, ConnectionOptions
 use heddle_seam::time::{Duration, Instant};
 use records::Queued;
 use std::collections::VecDeque;
-use zeroize::Zeroizing;
 
 /// How long a session that is over tells its peer so, and how often at most.
 const LINGER: Duration = Duration::from_secs(3);
@@ -194,15 +193,7 @@ impl Session {
         Ok(Session {
             role,
             engine,
-            proofs: Proofs {
-                role,
-                our_key: parts.key.offer().clone(),
-                shown: parts.key.fingerprint(),
-                peer_key: options.peer_key,
-                secrets: [secrets.dialler_proof, secrets.listener_proof],
-                // DTLS itself shows that both certificates are of this session.
-                connection: Zeroizing::default(),
-            },
+            proofs: parts.key.proofs(role, options.peer_key, [secrets.dialler_proof, secrets.listener_proof]),
             pings: Pings::new(now, &parts.options.timeouts),
             options: parts.options.clone(),
             peer: parts.peer,

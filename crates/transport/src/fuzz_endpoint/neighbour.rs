@@ -77,14 +77,7 @@ impl Dialler {
         let secrets = connection(Role::Initiator, listener).secrets;
         let id = session_ids(&secrets)[0];
         let PairSecrets { token, dialler_proof, listener_proof } = secrets;
-        let proofs = Proofs {
-            role: Role::Initiator,
-            our_key: key.offer().clone(),
-            shown: key.fingerprint(),
-            peer_key: listener,
-            secrets: [dialler_proof, listener_proof],
-            connection: Zeroizing::default(),
-        };
+        let proofs = key.proofs(Role::Initiator, listener, [dialler_proof, listener_proof]);
         let (certificate, has_heard, outbox) = (None, false, VecDeque::new());
         Dialler { engine, proofs, certificate, token, id, has_heard, outbox }
     }

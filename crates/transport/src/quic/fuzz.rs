@@ -8,6 +8,7 @@ use crate::connections::clock::Clock;
 use crate::fuzz_endpoint::street::{Neighbour, Street, contents, pause};
 use crate::fuzz_endpoint::{PEER, connection};
 use bytes::{Bytes, BytesMut};
+use core::net::SocketAddr;
 use heddle_proto::channel::Role;
 use heddle_proto::endpoint::Endpoint;
 use heddle_seam::rng::Seed;
@@ -72,19 +73,30 @@ pub fn streams(anchor: std::time::Instant, mut script: &[u8]) {
     street.end();
 }
 
+/// A connection of quinn-proto alone to whoever has the key `listener`, with a pair's token.
+pub(super) fn dial(
+    clock: &Clock,
+    key: &OurKey,
+    (to, listener): (SocketAddr, [u8; KEY_LEN]),
+    token: [u8; 20],
+    transport: TransportConfig,
+) -> (quinn_proto::Endpoint, Connection) {
+    let reset_key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, &[1; 32]);
+    let mut config = EndpointConfig::new(Arc::new(reset_key));
+    config.supported_versions(vec![1]).grease_quic_bit(false).rng_seed(Some([2; 32]));
+    let mut endpoint = quinn_proto::Endpoint::new(Arc::new(config), None, true, None);
+    let tls = crypto::client(key, listener, Ciphers::default()).expect("a key");
+    let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).expect("TLS 1.3")));
+    config.transport_config(Arc::new(transport));
+    config.initial_dst_cid_provider(Arc::new(move || ConnectionId::new(&token)));
+    let (_, connection) = endpoint.connect(clock.anchor, config, to, "heddle").expect("an address");
+    (endpoint, connection)
+}
+
 impl Dialler {
     fn dial(clock: Clock, key: &OurKey, listener: [u8; KEY_LEN]) -> Self {
-        let reset_key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, &[1; 32]);
-        let mut config = EndpointConfig::new(Arc::new(reset_key));
-        config.supported_versions(vec![1]).grease_quic_bit(false).rng_seed(Some([2; 32]));
-        let mut endpoint = quinn_proto::Endpoint::new(Arc::new(config), None, true, None);
-        let tls = crypto::client(key, listener, Ciphers::default()).expect("a key");
-        let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).expect("TLS 1.3")));
-        config.transport_config(Arc::new(TransportConfig::default()));
         let token = connection(Role::Initiator, listener).secrets.token;
-        config.initial_dst_cid_provider(Arc::new(move || ConnectionId::new(&token)));
-        let dialled = endpoint.connect(clock.anchor, config, PEER, "heddle");
-        let (_, connection) = dialled.expect("an address");
+        let (endpoint, connection) = dial(&clock, key, (PEER, listener), token, TransportConfig::default());
         Dialler { clock, endpoint, connection, streams: Vec::new() }
     }
 

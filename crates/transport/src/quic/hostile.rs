@@ -4,9 +4,8 @@ mod hoard;
 mod relay;
 mod state;
 
-use super::crypto::{self, KEY_LEN, OurKey};
-use super::{QuicEndpoint, QuicOptions};
-use crate::Ciphers;
+use super::crypto::{KEY_LEN, OurKey};
+use super::{QuicEndpoint, QuicOptions, fuzz};
 use crate::connections::circuits::FLOW_CELL_LEN;
 use crate::connections::clock::Clock;
 use crate::counting::counted;
@@ -21,12 +20,7 @@ use heddle_proto::endpoint::{
 use heddle_seam::datagrams::Datagrams;
 use heddle_seam::rng::Seed;
 use heddle_seam::time::{Duration, Instant};
-use quinn_proto::crypto::rustls::QuicClientConfig;
-use quinn_proto::{
-    ClientConfig, Connection, ConnectionId, DatagramEvent, Dir, EndpointConfig, Event, StreamEvent, StreamId,
-    TransportConfig, VarInt,
-};
-use std::sync::Arc;
+use quinn_proto::{Connection, DatagramEvent, Dir, Event, StreamEvent, StreamId, TransportConfig, VarInt};
 use zeroize::Zeroizing;
 
 const TOKEN: [u8; 20] = [9; 20];
@@ -71,15 +65,7 @@ impl Peer {
         token: [u8; 20],
         transport: TransportConfig,
     ) -> Peer {
-        let reset_key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, &[1; 32]);
-        let mut config = EndpointConfig::new(Arc::new(reset_key));
-        config.supported_versions(vec![1]).grease_quic_bit(false).rng_seed(Some([2; 32]));
-        let mut endpoint = quinn_proto::Endpoint::new(Arc::new(config), None, true, None);
-        let tls = crypto::client(key, listener, Ciphers::default()).expect("a key");
-        let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).expect("TLS 1.3")));
-        config.transport_config(Arc::new(transport));
-        config.initial_dst_cid_provider(Arc::new(move || ConnectionId::new(&token)));
-        let (_, connection) = endpoint.connect(clock.anchor, config, addr(2), "heddle").expect("an address");
+        let (endpoint, connection) = fuzz::dial(&clock, key, (addr(2), listener), token, transport);
         Peer { clock, endpoint, connection, stopped: Vec::new(), is_lost: false }
     }
 

@@ -91,14 +91,7 @@ impl Peer {
         let secrets = secrets();
         let id = session_ids(&secrets)[0];
         let PairSecrets { token, dialler_proof, listener_proof } = secrets;
-        let proofs = Proofs {
-            role: Role::Initiator,
-            our_key: key.offer().clone(),
-            shown: key.fingerprint(),
-            peer_key: listener,
-            secrets: [dialler_proof, listener_proof],
-            connection: Zeroizing::default(),
-        };
+        let proofs = key.proofs(Role::Initiator, listener, [dialler_proof, listener_proof]);
         let random = Random { tag: 77, tsn: FIRST_TSN, cookie: [3; 32] };
         let mut association = Association::new(options.association(1200, 65_534), random);
         association.set_receive_bytes_max(1 << 20);

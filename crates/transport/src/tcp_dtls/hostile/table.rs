@@ -94,14 +94,7 @@ impl Peer {
             Engine::new(Instant::ZERO, Role::Initiator, key, &options.session, 3).expect("good options");
         let id = session_ids(&secrets)[0];
         let PairSecrets { token, dialler_proof, listener_proof } = secrets;
-        let proofs = Proofs {
-            role: Role::Initiator,
-            our_key: key.offer().clone(),
-            shown: key.fingerprint(),
-            peer_key: listener,
-            secrets: [dialler_proof, listener_proof],
-            connection: Zeroizing::default(),
-        };
+        let proofs = key.proofs(Role::Initiator, listener, [dialler_proof, listener_proof]);
         Peer {
             session,
             proofs,
